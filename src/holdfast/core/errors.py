@@ -1,0 +1,212 @@
+"""Every error a user can meet, in one tree.
+
+HoldfastError
+├── RunError                 a run ended badly or rests where only a person can help
+│   └── BudgetExceeded
+├── StepError                a step failed
+│   └── InDoubt              a `once` step whose outcome is unknown
+├── ToolError                text for the model
+├── Diverged                 the code asked for something other than the journal recorded
+├── Conflict                 the same key with another input; an event id of another epoch
+├── NotFound
+├── InvalidInput             what was given cannot be taken
+│   ├── InvalidValue         a value that cannot be stored exactly
+│   ├── PayloadTooLarge
+│   ├── BadCursor            malformed, ahead of the journal, or trimmed
+│   └── Misuse               a verb called where it cannot work
+└── StoreError
+    ├── StoreUnavailable     locked, full, read-only, failing
+    ├── StoreRefused         not ours, newer than this version, or corrupt
+    ├── Damaged              one run's rows do not add up
+    └── UnknownEntry         an entry that this version cannot read
+"""
+
+from typing import Any, ClassVar
+
+
+class HoldfastError(Exception):
+    """The root of Holdfast's errors: `code` is stable, `hint` says what to do next."""
+
+    code: ClassVar[str] = "error"
+    hint: str = ""
+
+    def data(self) -> dict[str, Any]:
+        """Return the error's own fields, for JSON."""
+        return {name: value for name, value in vars(self).items() if not name.startswith("_") and name != "hint"}
+
+
+class RunError(HoldfastError):
+    """A run failed, was cancelled, or rests until somebody helps."""
+
+    code = "run_error"
+    hint = "`holdfast show RUN` tells what happened."
+
+    def __init__(self, *, run: str, status: str, reason: str, error: dict[str, Any] | None = None) -> None:
+        super().__init__(f"run {run} is {status}: {reason}")
+        self.run, self.status, self.reason, self.error = run, status, reason, error
+
+
+class BudgetExceeded(RunError):
+    """A run reached the end of its budget."""
+
+    code = "budget_exceeded"
+    hint = "`holdfast raise RUN` gives it more."
+
+
+class StepError(HoldfastError):
+    """A step failed; the same error is raised live and on every replay."""
+
+    code = "step_error"
+    hint = "Catch hf.StepError around the step, or give it `retry=`."
+
+    def __init__(self, *, step: str, type: str, message: str, attempts: int = 1) -> None:
+        super().__init__(f"step {step} failed after {attempts} attempt(s): {type}: {message}")
+        self.step, self.type, self.message, self.attempts = step, type, message, attempts
+
+
+class InDoubt(StepError):
+    """A `once` step whose outcome is unknown: it may or may not have happened."""
+
+    code = "in_doubt"
+    hint = "Look at the outside world, then `holdfast resolve RUN STEP`; or give the step `verify=`."
+
+    def __init__(self, *, step: str = "", type: str = "InDoubt", message: str = "unknown", attempts: int = 1) -> None:
+        super().__init__(step=step, type=type, message=message, attempts=attempts)
+        self.args = (f"step {step} may or may not have happened: {message}",)
+
+
+class ToolError(HoldfastError):
+    """Raised by a tool to tell the model, in words, what went wrong."""
+
+    code = "tool_error"
+
+
+class Diverged(HoldfastError):
+    """The code asked for something other than what its journal recorded."""
+
+    code = "diverged"
+    hint = (
+        "The code changed under a live run: run the version that wrote it, "
+        "keep the old path for old runs, or start a new run under another key."
+    )
+
+    def __init__(self, *, seq: int, recorded: str, asked: str) -> None:
+        super().__init__(f"entry {seq} recorded {recorded} but the code asked for {asked}")
+        self.seq, self.recorded, self.asked = seq, recorded, asked
+
+
+class Conflict(HoldfastError):
+    """What was asked contradicts what is already there."""
+
+    code = "conflict"
+    hint = "Use another key, or the input that the key was first used with."
+
+    def __init__(self, message: str, *, run: str | None = None, differs: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.run, self.differs = run, differs
+
+
+class NotFound(HoldfastError):
+    """There is no such run, step, blob or worker here."""
+
+    code = "not_found"
+    hint = "`holdfast ls` lists what is here; check --store."
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what} was not found")
+        self.what = what
+
+
+class InvalidInput(HoldfastError):
+    """What was given cannot be taken."""
+
+    code = "invalid_input"
+
+
+class InvalidValue(InvalidInput):
+    """A value that cannot be stored and read back exactly."""
+
+    code = "invalid_value"
+    hint = "Pass plain data (anything msgspec or pydantic round-trips); build clients and pools in App(deps=)."
+
+
+class PayloadTooLarge(InvalidInput):
+    """A payload over the limit."""
+
+    code = "payload_too_large"
+    hint = "Store it elsewhere and pass a reference."
+
+    def __init__(self, what: str, *, size: int, limit: int) -> None:
+        super().__init__(f"{what} is {size:,} bytes; the limit is {limit:,}")
+        self.what, self.size, self.limit = what, size, limit
+
+
+class BadCursor(InvalidInput):
+    """An event id that this feed cannot continue from."""
+
+    code = "bad_cursor"
+    hint = "Use an id that this run's feed sent, or none to begin at the start."
+
+    def __init__(self, cursor: str, why: str) -> None:
+        super().__init__(f"cursor {cursor!r} {why}")
+        self.cursor, self.why = cursor, why
+
+
+class Misuse(InvalidInput):
+    """A verb called where it cannot work."""
+
+    code = "misuse"
+
+
+class StoreError(HoldfastError):
+    """The store could not do what it was asked."""
+
+    code = "store_error"
+
+
+class StoreUnavailable(StoreError):
+    """The store cannot be reached or written now: locked, full, read-only or failing."""
+
+    code = "store_unavailable"
+    hint = "Nothing acknowledged is lost. Mend the disk or the database; runs go on when it answers again."
+
+
+class StoreRefused(StoreError):
+    """The store is not ours, is newer than this version, or is corrupt as a whole."""
+
+    code = "store_refused"
+    hint = "Check the address. A newer store needs a newer Holdfast; a corrupt one, a backup."
+
+
+class Damaged(StoreError):
+    """One run's rows do not add up; the run is set aside and the others go on."""
+
+    code = "damaged"
+    hint = "`holdfast verify` names every damaged run; restore it from a backup or delete it."
+
+    def __init__(self, *, run: str, seq: int | None, what: str) -> None:
+        super().__init__(f"run {run}" + (f", entry {seq}" if seq else "") + f": {what}")
+        self.run, self.seq, self.what_is_wrong = run, seq, what
+
+
+class UnknownEntry(StoreError):
+    """An entry of a kind or version that this Holdfast cannot read."""
+
+    code = "unknown_entry"
+    hint = "It was written by a newer Holdfast: upgrade the one that reads it."
+
+    def __init__(self, *, kind: str, version: int) -> None:
+        super().__init__(f"entry kind {kind!r} version {version} is not known here")
+        self.kind, self.version = kind, version
+
+
+class Unwind(BaseException):
+    """Control flow, not failure. A BaseException so `except Exception` in agent code cannot eat it."""
+
+
+class Parked(Unwind):
+    """The run rests; its code is left here and starts from the top when it wakes."""
+
+
+class Lost(Unwind):
+    """The lease is gone: whatever this process does for the run from now on is not recorded."""

@@ -1,0 +1,118 @@
+"""A run's state as a fold over its entries, refusing what cannot follow."""
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.core import entry as e
+from holdfast.core.errors import Damaged
+from holdfast.core.status import Effect, Status
+
+
+class OpenStep(Struct, frozen=True):
+    """A step with an intent and no outcome."""
+
+    digest: str
+    effect: Effect
+    attempt: int
+    started_at: int
+    timeout: int | None = None
+    doubted: bool = False
+
+
+class RunState(Struct, frozen=True):
+    """What the entries so far add up to."""
+
+    seq: int = 0
+    status: Status = Status.QUEUED
+    reason: str = ""
+    seed: str = ""
+    generation: int = 0
+    fence: int = 1
+    attempt: int = 1
+    steps_done: int = 0
+    open: dict[str, OpenStep] = {}
+    finished: e.RunFinished | None = None
+
+
+def fold(state: RunState, entry: e.Entry) -> RunState:
+    """Return the state after `entry`.
+
+    Raises:
+        Damaged: the entry cannot follow the ones before it.
+    """
+    _check_order(state, entry)
+    state = replace(state, seq=entry.seq)
+    match entry:
+        case e.RunStarted() | e.RunForked():
+            return replace(state, seed=entry.seed, status=Status.QUEUED)
+        case e.RunResumed():
+            return replace(state, fence=entry.fence, attempt=entry.attempt, status=Status.QUEUED, reason="")
+        case e.StepStarted():
+            return replace(state, open={**state.open, entry.step: _opened(entry)})
+        case e.StepCompleted():
+            return replace(state, open=_without(state, entry.step), steps_done=state.steps_done + 1)
+        case e.StepFailed():
+            return replace(state, open=_without(state, entry.step))
+        case e.StepDoubted():
+            return replace(state, open={**state.open, entry.step: _doubted(state, entry)})
+        case e.StepResolved():
+            return replace(state, open=_without(state, entry.step))
+        case e.RunContinued():
+            return replace(state, generation=entry.generation)
+        case e.RunParked():
+            return replace(state, status=entry.status, reason=entry.reason)
+        case e.RunFinished():
+            return replace(state, status=entry.status, reason=entry.reason, finished=entry)
+        case (
+            e.MessageAdded() | e.SignalReceived() | e.QuestionAsked() | e.QuestionAnswered() | e.ChildSpawned()
+            | e.ChildSettled() | e.CursorMoved() | e.BudgetChanged() | e.SpecAdopted() | e.ValueTaken()
+            | e.HistoryCompacted() | e.WorkspaceSaved() | e.Emitted()
+        ):  # fmt: skip
+            return state
+        case _:
+            raise Damaged(run=entry.run, seq=entry.seq, what=f"{entry.type} is not an entry")
+
+
+def _check_order(state: RunState, entry: e.Entry) -> None:
+    first = isinstance(entry, e.RunStarted)
+    if entry.seq != state.seq + 1:
+        raise Damaged(run=entry.run, seq=entry.seq, what=f"it follows entry {state.seq}")
+    if first != (state.seq == 0):
+        raise Damaged(run=entry.run, seq=entry.seq, what=f"{entry.type} cannot be entry {entry.seq}")
+    if state.finished is not None:
+        raise Damaged(run=entry.run, seq=entry.seq, what=f"{entry.type} comes after the run's ending")
+    match entry:
+        case e.StepStarted() if entry.step in state.open and entry.attempt <= state.open[entry.step].attempt:
+            raise Damaged(run=entry.run, seq=entry.seq, what=f"step {entry.step} is already open")
+        case e.StepDoubted() | e.StepResolved() if entry.step not in state.open:
+            raise Damaged(run=entry.run, seq=entry.seq, what=f"step {entry.step} is not open")
+        case e.RunResumed() if entry.fence <= state.fence:
+            raise Damaged(run=entry.run, seq=entry.seq, what=f"fence {entry.fence} does not follow {state.fence}")
+        case e.RunContinued() if entry.generation != state.generation + 1:
+            raise Damaged(run=entry.run, seq=entry.seq, what=f"generation {entry.generation} is out of order")
+        case e.RunFinished() if not entry.status.terminal:
+            raise Damaged(run=entry.run, seq=entry.seq, what=f"{entry.status} is not an ending")
+        case e.RunParked() if entry.status.terminal or entry.status is Status.RUNNING:
+            raise Damaged(run=entry.run, seq=entry.seq, what=f"{entry.status} is not a rest")
+        case _:
+            pass
+
+
+def _opened(entry: e.StepStarted) -> OpenStep:
+    return OpenStep(
+        digest=entry.digest,
+        effect=entry.effect,
+        attempt=entry.attempt,
+        started_at=entry.at,
+        timeout=entry.timeout,
+    )
+
+
+def _doubted(state: RunState, entry: e.StepDoubted) -> OpenStep:
+    return replace(state.open[entry.step], doubted=True)
+
+
+def _without(state: RunState, step: str) -> dict[str, OpenStep]:
+    if step not in state.open:
+        return state.open
+    return {key: value for key, value in state.open.items() if key != step}

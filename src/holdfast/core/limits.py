@@ -1,0 +1,26 @@
+"""The stated bounds: what is larger is refused at once, by name."""
+
+from typing import Final
+
+KEY_BYTES: Final = 512
+NAME_BYTES: Final = 256
+TENANT_BYTES: Final = 128
+LABEL_BYTES: Final = 4096
+"""All labels of a run together, encoded."""
+STEP_KEY_BYTES: Final = 1024
+INLINE_BYTES: Final = 64 * 1024
+"""A payload up to this size stands in its entry; a larger one becomes a blob."""
+PAYLOAD_BYTES: Final = 16 * 1024 * 1024
+NESTING: Final = 200
+"""How deep lists and objects may nest in a payload."""
+ERROR_BYTES: Final = 16 * 1024
+"""An error's message is cut to this size in the journal."""
+PAGE_ENTRIES: Final = 512
+PAGE_BYTES: Final = 1024 * 1024
+"""A page of entries ends at whichever comes first; a single larger entry is a page of its own."""
+STALLS: Final = 5
+"""Claims without progress after which a run is quarantined."""
+LEASE_SECONDS: Final = 10.0
+IN_FLIGHT_SECONDS: Final = 60.0
+"""How long a request of a `once` step without a timeout may still act after its sender died."""
+TRANSACTION_SECONDS: Final = 5.0

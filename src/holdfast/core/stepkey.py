@@ -1,0 +1,73 @@
+"""Step keys: the stable address of a step within its run, `generation/branch#n.i/name#n`."""
+
+from collections.abc import Iterable
+from typing import Final
+from urllib.parse import quote
+
+from holdfast.core import limits
+from holdfast.core.errors import InvalidInput
+
+_SAFE: Final = ""  # quote() always keeps letters, digits and "_.-~"
+
+
+def encode_part(text: str) -> str:
+    """Return `text` percent-encoded outside `[A-Za-z0-9_.-]`, so that joining parts is unambiguous."""
+    return quote(text, safe=_SAFE).replace("~", "%7E")
+
+
+def join_key(parts: str | Iterable[str | int]) -> str:
+    """Return a run's key: text as it is, or a tuple's parts encoded and joined by `/`.
+
+    Raises:
+        InvalidInput: a part is empty or is neither text nor an integer.
+    """
+    if isinstance(parts, str):
+        return parts
+    texts = []
+    for part in parts:
+        if isinstance(part, bool) or not isinstance(part, str | int) or part == "":
+            raise InvalidInput(f"a part of a key must be text or an integer and not empty, not {part!r}")
+        try:
+            texts.append(encode_part(str(part)))
+        except UnicodeEncodeError:
+            raise InvalidInput("the key holds a lone surrogate, which is not text") from None
+    if not texts:
+        raise InvalidInput("the key is empty")
+    return "/".join(texts)
+
+
+def root_branch(generation: int) -> str:
+    """Return the path of a generation's outermost branch."""
+    return str(generation)
+
+
+def branch_path(parent: str, name: str, nth: int, index: int) -> str:
+    """Return the path of branch `index` of the nth branch set called `name` in `parent`."""
+    return f"{parent}/{encode_part(name)}#{nth}.{index}"
+
+
+def counted_key(branch: str, name: str, nth: int) -> str:
+    """Return the key of the nth step called `name` (already encoded) in `branch`."""
+    return f"{branch}/{name}#{nth}"
+
+
+def explicit_key(branch: str, key: str) -> str:
+    """Return the key of a step that its author named.
+
+    Raises:
+        InvalidInput: the key is empty or too long.
+    """
+    if not isinstance(key, str) or not key:
+        raise InvalidInput("a step's key must be text and not empty")
+    try:
+        encoded = f"{branch}/={encode_part(key)}"
+    except UnicodeEncodeError:
+        raise InvalidInput("a step's key holds a lone surrogate, which is not text") from None
+    if len(encoded) > limits.STEP_KEY_BYTES:
+        raise InvalidInput(f"a step's key is {len(encoded):,} bytes encoded; the limit is {limits.STEP_KEY_BYTES:,}")
+    return encoded
+
+
+def branch_of(step: str) -> str:
+    """Return the branch that a step key stands in."""
+    return step.rpartition("/")[0]

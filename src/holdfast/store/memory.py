@@ -1,0 +1,301 @@
+"""The store in memory: the shortest driver, and the documentation of the others."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from hashlib import sha256
+from typing import Any
+
+import apsw
+from msgspec.structs import replace
+
+from holdfast.core import limits
+from holdfast.core.checksum import ZERO, StoredEntry
+from holdfast.core.cursor import Cursor
+from holdfast.core.errors import Damaged, NotFound
+from holdfast.core.ids import Fence, RunId, WorkerId, new_worker_id
+from holdfast.core.status import Status
+from holdfast.store.bell import Bell, Bells
+from holdfast.store.clock import Clock, system_clock
+from holdfast.store.protocol import (
+    Commit,
+    Committed,
+    Created,
+    Existing,
+    HeadMoved,
+    InboxMoved,
+    KeyTaken,
+    Lease,
+    LeaseLost,
+    NewBlob,
+    NewChunk,
+    NewPost,
+    NewRun,
+    Outcome,
+    Page,
+    Post,
+    Posted,
+    RunFilter,
+    RunRow,
+    StoredChunk,
+    Transaction,
+    WorkerRow,
+)
+from holdfast.store.sqlite.transaction import call_guarded
+
+
+class MemoryStore:
+    """A store that ends with its process; for tests and trials."""
+
+    def __init__(self, *, clock: Clock = system_clock, probe: Callable[[str], None] | None = None) -> None:
+        self.id, self.epoch = str(new_worker_id()), 1
+        self.now = clock
+        self._probe = probe or (lambda point: None)
+        self._rows: dict[RunId, RunRow] = {}
+        self._keys: dict[tuple[str, str], RunRow] = {}
+        self._entries: dict[RunId, list[StoredEntry]] = {}
+        self._posts: dict[RunId, list[Post]] = {}
+        self._consumed: set[tuple[RunId, int]] = set()
+        self._chunks: dict[RunId, list[StoredChunk]] = {}
+        self._blobs: dict[tuple[str, str], bytes] = {}
+        self._workers: dict[WorkerId, WorkerRow] = {}
+        self._cursors: dict[tuple[str, str], tuple[str, bytes]] = {}
+        self._budgets: dict[tuple[RunId, str], tuple[int, int, int, bool]] = {}
+        self._bells = Bells()
+        self._user: apsw.Connection | None = None
+
+    async def create(self, new: NewRun, *, worker: WorkerId | None = None) -> Created | Existing | KeyTaken:
+        return self._create(new, worker)
+
+    def _create(self, new: NewRun, worker: WorkerId | None) -> Created | Existing | KeyTaken:
+        wanted = new.row
+        known = self._keys.get((wanted.tenant, wanted.key)) if wanted.key is not None else None
+        if known is not None:
+            pairs = {"name": (known.name, wanted.name), "input": (known.digest, wanted.digest),
+                     "conversation": (known.conversation, wanted.conversation)}  # fmt: skip
+            differs = tuple(what for what, (has, wants) in pairs.items() if has != wants)
+            return KeyTaken(known.run, differs) if differs else Existing(known.run, self._rows.get(known.run))
+        self._probe("before")
+        owner = worker if worker in self._workers else None
+        row = replace(
+            wanted, number=len(self._rows) + 1, last_seq=1, head=new.first.checksum, root=wanted.root or wanted.run,
+            owner=owner, fence=Fence(int(owner is not None)), attempt=int(owner is not None),
+            stalls=int(owner is not None),
+        )  # fmt: skip
+        self._rows[row.run] = row
+        if row.key is not None:
+            self._keys[row.tenant, row.key] = row
+        self._entries[row.run], self._posts[row.run], self._chunks[row.run] = [new.first], [], []
+        self._add_blobs(row, new.blobs)
+        self._probe("after")
+        self._bells.ring(None)
+        return Created(row, Lease(row, owner, row.fence, "started") if owner else None)
+
+    def commit(self, lease: Lease, change: Commit) -> Awaitable[Outcome]:
+        future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        future.set_result(self._commit(lease, change))
+        return future
+
+    def _commit(self, lease: Lease, change: Commit) -> Outcome:
+        run = lease.row.run
+        row = self._rows.get(run)
+        if row is None or row.fence != lease.fence or row.owner != lease.worker:
+            return LeaseLost()
+        if row.last_seq != change.after:
+            return HeadMoved(row.last_seq)
+        if change.control not in (None, row.control_seq) or change.inbox not in (None, row.inbox_seq):
+            return InboxMoved(row.inbox_seq, row.control_seq)
+        self._probe("before")
+        self._entries[run] += change.entries
+        last = change.entries[-1] if change.entries else None
+        row = replace(row, head=change.head, last_seq=last.seq if last else row.last_seq,
+                      updated_at=last.at if last else row.updated_at,
+                      stalls=0 if change.progress else row.stalls)  # fmt: skip
+        if change.change is not None:
+            to = change.change
+            seen = row.inbox_seq if to.seen_seq is None else min(row.inbox_seq, to.seen_seq)
+            row = replace(row, status=to.status, reason=to.reason, due_at=to.due_at, refused=to.refused,
+                          seen_seq=seen, owner=None)  # fmt: skip
+        self._rows[run] = row
+        self._apply_rest(row, change)
+        self._probe("after")
+        self._bells.ring(run, moved=change.change is not None)
+        if change.change is not None:
+            self._bells.ring(None)
+        return Committed(row.last_seq)
+
+    def _apply_rest(self, row: RunRow, change: Commit) -> None:
+        for step in change.drop:
+            self._chunks[row.run] = [c for c in self._chunks[row.run] if step not in ("*", c.step)]
+        self._add_blobs(row, change.blobs)
+        for child in change.children:
+            self._create(child, None)
+        for post in change.posts:
+            self._post(post)
+        self._consumed |= {(row.run, seq) for seq in change.consumed}
+        for move in change.budget:
+            total, reserved, spent, unknown = self._budgets.get((row.run, move.channel), (0, 0, 0, False))
+            self._budgets[row.run, move.channel] = (
+                total + move.total, reserved + move.reserved, spent + move.spent, unknown or move.unknown
+            )  # fmt: skip
+        if change.cursor is not None and row.conversation is not None:
+            self._cursors[row.tenant, row.conversation] = change.cursor
+
+    def _add_blobs(self, row: RunRow, blobs: Sequence[NewBlob]) -> None:
+        self._blobs |= {(row.tenant, blob.digest): blob.body for blob in blobs}
+
+    async def transact(
+        self, lease: Lease, work: Callable[[Transaction], Commit], *, deadline_seconds: float
+    ) -> Outcome:
+        row = self._rows.get(lease.row.run)
+        if row is None or row.fence != lease.fence or row.owner != lease.worker:
+            return LeaseLost()
+        self._user = self._user or apsw.Connection(":memory:")
+        self._user.execute("BEGIN")
+        try:
+            outcome = self._commit(lease, call_guarded(self._user, work, deadline_seconds=deadline_seconds))
+            self._user.execute("COMMIT" if isinstance(outcome, Committed) else "ROLLBACK")
+            return outcome
+        except BaseException:
+            self._user.execute("ROLLBACK")
+            raise
+
+    async def read(self, run: RunId, after: Cursor, *, chunks: bool = True) -> Page:
+        row = self._rows.get(run)
+        if row is None:
+            raise NotFound(f"run {run}")
+        journal = self._entries[run]
+        entries, size = [], 0
+        for entry in journal[after.seq : after.seq + limits.PAGE_ENTRIES]:
+            if entries and size > limits.PAGE_BYTES:
+                break
+            entries.append(entry)
+            size += len(entry.body)
+        more = after.seq + len(entries) < len(journal)
+        previous = journal[after.seq - 1].checksum if 0 < after.seq <= len(journal) else ZERO
+        ahead = [c for c in self._chunks[run] if (c.seq, c.fence, c.number) > after] if chunks and not more else []
+        return Page(row, entries, ahead[: limits.PAGE_ENTRIES], previous, more)
+
+    async def claim(
+        self, worker: WorkerId, serves: Mapping[str, str], *, limit: int, runs: Sequence[RunId] | None = None
+    ) -> Sequence[Lease]:
+        leases: list[Lease] = []
+        if worker not in self._workers:
+            return leases
+        for row in sorted(self._rows.values(), key=lambda row: (row.due_at is None, row.due_at or 0)):
+            code = serves.get(row.name)
+            if code is None or row.owner or f"|{code}|" in row.refused or (runs is not None and row.run not in runs):
+                continue
+            due = row.due_at is not None and row.due_at <= self.now()
+            if row.status not in (Status.QUEUED, Status.WAITING) or not (due or row.inbox_seq > row.seen_seq):
+                continue
+            if row.stalls >= limits.STALLS:
+                why = f"no_progress: {row.stalls} workers died or gave up without a new entry"
+                self._rows[row.run] = replace(row, status=Status.QUARANTINED, reason=why, due_at=None)
+                continue
+            if len(leases) == limit:
+                break
+            row = replace(row, owner=worker, fence=Fence(row.fence + 1), attempt=row.attempt + 1, stalls=row.stalls + 1)
+            self._rows[row.run] = row
+            leases.append(Lease(row, worker, row.fence, "started" if row.fence == 1 else "claimed"))
+        return leases
+
+    async def register(self, worker: WorkerId, *, lock: str | None) -> None:
+        self._workers.setdefault(worker, WorkerRow(worker, 0, self.now(), lock, 0))
+
+    async def pulse(self, worker: WorkerId) -> bool:
+        if worker in self._workers:
+            self._workers[worker] = replace(self._workers[worker], pulse=self._workers[worker].pulse + 1)
+        return worker in self._workers
+
+    async def workers(self) -> Sequence[WorkerRow]:
+        owners = [row.owner for row in self._rows.values()]
+        return [replace(row, leases=owners.count(row.worker)) for row in self._workers.values()]
+
+    async def void(self, worker: WorkerId, *, why: str) -> int:
+        self._workers.pop(worker, None)
+        freed = [row for row in self._rows.values() if row.owner is not None and row.owner not in self._workers]
+        self._rows |= {row.run: replace(row, owner=None) for row in freed}
+        self._bells.ring(None)
+        return len(freed)
+
+    async def release(self, worker: WorkerId, *, keep: Sequence[RunId] = ()) -> int:
+        freed = [row for row in self._rows.values() if row.owner == worker and row.run not in keep]
+        self._rows |= {row.run: replace(row, owner=None, stalls=max(0, row.stalls - 1)) for row in freed}
+        return len(freed)
+
+    async def post(self, post: NewPost) -> Posted:
+        posted = self._post(post)
+        if posted is None:
+            raise NotFound(f"run {post.run}")
+        return posted
+
+    def _post(self, post: NewPost) -> Posted | None:
+        row = self._rows.get(post.run)
+        if row is None:
+            return None
+        for known in self._posts[post.run]:
+            if known.key == post.key:
+                return Posted("duplicate", known.seq)
+        if row.status.terminal:
+            return Posted("finished")
+        seq = row.inbox_seq + 1
+        self._posts[post.run].append(Post(seq=seq, kind=post.kind, key=post.key, body=post.body, at=self.now()))
+        self._rows[post.run] = replace(row, inbox_seq=seq, control_seq=seq if post.control else row.control_seq)
+        self._bells.ring(post.run)
+        self._bells.ring(None)
+        return Posted("accepted", seq)
+
+    async def inbox(self, run: RunId) -> Sequence[Post]:
+        return [post for post in self._posts.get(run, []) if (run, post.seq) not in self._consumed]
+
+    async def get(self, run: RunId) -> RunRow | None:
+        return self._rows.get(run)
+
+    async def find(self, tenant: str, key: str) -> RunRow | None:
+        known = self._keys.get((tenant, key))
+        return self._rows.get(known.run) if known else None
+
+    async def list(self, which: RunFilter) -> Sequence[RunRow]:
+        def wanted(row: RunRow) -> bool:
+            status = Status.RUNNING if row.owner else row.status
+            asked = ((which.status, status), (which.name, row.name), (which.key, row.key))
+            return (
+                all(want in (None, has) for want, has in asked)
+                and which.labels.items() <= dict(row.labels).items()
+                and (which.before is None or row.number < which.before)
+            )
+
+        rows = sorted(filter(wanted, self._rows.values()), key=lambda row: -row.number)
+        return rows[: which.limit]
+
+    def chunks(self, lease: Lease, chunks: Sequence[NewChunk]) -> Awaitable[bool]:
+        future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        row = self._rows[lease.row.run]
+        held = row.fence == lease.fence and row.owner == lease.worker
+        if held:
+            self._chunks[row.run] += [
+                StoredChunk(row.last_seq, row.fence, c.number, c.step, c.attempt, c.offset, self.now(), c.body)
+                for c in chunks
+            ]
+            self._bells.ring(row.run, moved=False)
+        future.set_result(held)
+        return future
+
+    async def blob(self, tenant: str, digest: str) -> bytes:
+        body = self._blobs.get((tenant, digest))
+        if body is None:
+            raise NotFound(f"blob {digest}")
+        if sha256(body).hexdigest() != digest:
+            raise Damaged(run="", seq=None, what=f"blob {digest} does not have the bytes its digest says")
+        return body
+
+    def watch(self, run: RunId | None = None, *, entries: bool = True) -> Bell:
+        return self._bells.watch(run, entries=entries)
+
+    async def check(self) -> Sequence[str]:
+        return []
+
+    async def close(self) -> None:
+        user: Any = self._user
+        if user is not None:
+            user.close()

@@ -1,0 +1,160 @@
+"""Opening a SQLite store: durability settings, migrations, and the only place that knows apsw's errors."""
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import apsw
+import uuid_utils
+
+from holdfast.core.errors import StoreError, StoreRefused, StoreUnavailable
+from holdfast.store import schema
+
+BUSY_MS: Final = 30_000
+_OPEN_SECONDS: Final = 30.0
+_PAGES_BETWEEN_CHECKPOINTS: Final = 4000
+
+
+@contextmanager
+def translated(path: str) -> Iterator[None]:
+    """Turn apsw's errors into ours."""
+    try:
+        yield
+    except apsw.Error as error:
+        raise translate(path, error) from error
+
+
+def translate(path: str, error: apsw.Error) -> StoreError:
+    """Return our error for one of apsw's."""
+    match error:
+        case apsw.CorruptError() | apsw.NotADBError():
+            return StoreRefused(f"{path} is damaged as a database: {error}")
+        case apsw.FullError():
+            return StoreUnavailable(f"the disk that holds {path} is full")
+        case apsw.ReadOnlyError():
+            return StoreUnavailable(f"{path} cannot be written: it is read-only")
+        case apsw.CantOpenError():
+            return StoreUnavailable(f"{path} cannot be opened: check that the folder exists and is yours to write")
+        case apsw.BusyError() | apsw.LockedError():
+            return StoreUnavailable(f"{path} stayed locked by another process")
+        case apsw.IOError():
+            return StoreUnavailable(f"reading or writing {path} failed: {error}")
+        case _:
+            return StoreUnavailable(f"{path}: {type(error).__name__}: {error}")
+
+
+def is_busy(error: apsw.Error) -> bool:
+    """Say whether another process merely holds the lock."""
+    return isinstance(error, apsw.BusyError | apsw.LockedError)
+
+
+def connect(path: str, *, create: bool = False, synchronous: str = "FULL") -> apsw.Connection:
+    """Return a connection with our settings; the file must exist unless `create`."""
+    flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOMUTEX | (apsw.SQLITE_OPEN_CREATE if create else 0)
+    connection = apsw.Connection(path, flags=flags)
+    try:
+        connection.set_busy_timeout(BUSY_MS)
+        _switch_to_wal(connection)
+        connection.execute(f"PRAGMA synchronous={synchronous}")
+        connection.execute("PRAGMA fullfsync=ON")
+        connection.execute("PRAGMA checkpoint_fullfsync=ON")
+        connection.execute("PRAGMA cell_size_check=ON")
+        connection.execute("PRAGMA trusted_schema=OFF")
+        connection.execute(f"PRAGMA wal_autocheckpoint={_PAGES_BETWEEN_CHECKPOINTS}")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _switch_to_wal(connection: apsw.Connection) -> None:
+    # Switching to WAL answers BUSY at once whatever the timeout, so this loops.
+    give_up = time.monotonic() + _OPEN_SECONDS
+    while True:
+        try:
+            mode = connection.execute("PRAGMA journal_mode=WAL").fetchall()[0][0]
+        except apsw.Error as error:
+            if not is_busy(error) or time.monotonic() > give_up:
+                raise
+            time.sleep(0.01)
+            continue
+        if mode != "wal":
+            raise StoreRefused(f"{connection.filename} cannot use write-ahead logging here (it answered {mode!r})")
+        return
+
+
+def prepare(path: str, now: Callable[[], int], *, synchronous: str = "FULL") -> tuple[apsw.Connection, str, int]:
+    """Open or create the store at `path`; return the connection, the store's id and its epoch.
+
+    Raises:
+        StoreRefused: the file is something else, newer, or corrupt.
+        StoreUnavailable: it cannot be opened or stays locked.
+    """
+    with translated(path):
+        fresh = not os.path.exists(path)
+        if not fresh and os.path.isdir(path):
+            raise StoreRefused(f"{path} is a folder; give the name of a file in it")
+        if not fresh:
+            _check_header(path)
+        connection = connect(path, create=fresh, synchronous=synchronous)
+        try:
+            _migrate(connection, path, now)
+            rows = connection.execute("SELECT id, epoch FROM hf_store").fetchall()
+            if len(rows) != 1 or not isinstance(rows[0][1], int):
+                raise StoreRefused(f"{path} has no readable identity row")
+        except BaseException:
+            connection.close()
+            raise
+        return connection, rows[0][0], rows[0][1]
+
+
+def _check_header(path: str) -> None:
+    """Look before switching the journal mode: somebody else's database must not be changed by a wrong address."""
+    connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE)
+    try:
+        connection.set_busy_timeout(BUSY_MS)
+        application = connection.execute("PRAGMA application_id").fetchall()[0][0]
+        if application == schema.APPLICATION_ID:
+            return
+        tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchall()[0][0]
+        if tables or application:
+            raise StoreRefused(f"{path} is a SQLite database, but not a Holdfast store")
+    finally:
+        connection.close()
+
+
+def _migrate(connection: apsw.Connection, path: str, now: Callable[[], int]) -> None:
+    steps = schema.migrations("sqlite")
+    if _version(connection, path, len(steps)) == len(steps):
+        return
+    # Each migration is one transaction with its version: a kill in the middle leaves the version before it.
+    while True:
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            version = _version(connection, path, len(steps))
+            if version == len(steps):
+                connection.execute("COMMIT")
+                return
+            connection.execute(steps[version])
+            if version == 0:
+                connection.execute(f"PRAGMA application_id={schema.APPLICATION_ID}")
+                row = (str(uuid_utils.uuid7()), now())
+                connection.execute("INSERT INTO hf_store (one, id, epoch, created_at) VALUES (1, ?, 1, ?)", row)
+            connection.execute(f"PRAGMA user_version={version + 1}")
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+
+
+def _version(connection: apsw.Connection, path: str, newest: int) -> int:
+    version: int = connection.execute("PRAGMA user_version").fetchall()[0][0]
+    if version > newest:
+        raise StoreRefused(
+            f"{path} has schema version {version}, but this Holdfast knows {newest}: upgrade Holdfast, "
+            "or use the store with the version that wrote it"
+        )
+    return version

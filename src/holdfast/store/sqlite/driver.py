@@ -1,0 +1,375 @@
+"""The store's verbs on SQLite: writes go through the writer, reads through a connection of their own."""
+
+import asyncio
+import os
+import threading
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import contextmanager
+from hashlib import sha256
+from typing import Any, Final
+
+import apsw
+
+from holdfast.core import limits
+from holdfast.core.checksum import ZERO, StoredEntry
+from holdfast.core.cursor import Cursor
+from holdfast.core.errors import Damaged, NotFound, StoreUnavailable
+from holdfast.core.ids import RunId, WorkerId, id_bytes
+from holdfast.core.status import Status
+from holdfast.store.bell import Bell, Bells
+from holdfast.store.clock import Clock, system_clock
+from holdfast.store.protocol import (
+    Commit,
+    Committed,
+    Created,
+    Existing,
+    KeyTaken,
+    Lease,
+    LeaseLost,
+    NewChunk,
+    NewPost,
+    NewRun,
+    Outcome,
+    Page,
+    Post,
+    Posted,
+    RunFilter,
+    RunRow,
+    StoredChunk,
+    Transaction,
+    WorkerRow,
+)
+from holdfast.store.sqlite import changes, guard
+from holdfast.store.sqlite.changes import CommitOp, Db
+from holdfast.store.sqlite.connection import connect, prepare, translated
+from holdfast.store.sqlite.rows import SELECT, Seal, read_row
+from holdfast.store.sqlite.transaction import call_guarded
+from holdfast.store.sqlite.writer import Do, Probe, Writer
+
+_POLL_SECONDS: Final = 0.01
+_ENTRIES: Final = """
+    SELECT seq, kind, version, at, enc, body, checksum FROM hf_entries WHERE run = ? AND seq > ? ORDER BY seq LIMIT ?
+"""
+
+
+class SqliteStore:
+    """One SQLite file. Several processes may have it open at once."""
+
+    def __init__(self, path: str, *, clock: Clock, probe: Probe | None, synchronous: str) -> None:
+        self._path = path
+        self._clock = clock
+        self._synchronous = synchronous
+        connection, self._id, self._epoch = prepare(path, clock, synchronous=synchronous)
+        guard.protect(path)
+        self._first: apsw.Connection | None = connection
+        self._bells = Bells()
+        self._reader: apsw.Connection | None = None
+        self._reading = threading.RLock()
+        self._writer = Writer(path, self._connect, self._bells, probe=probe)
+        self._seals: dict[RunId, tuple[Lease, Seal]] = {}
+        self._poll: asyncio.Task[None] | None = None
+        self._closed = False
+
+    @classmethod
+    async def open(
+        cls, path: str, *, clock: Clock = system_clock, probe: Probe | None = None, synchronous: str = "FULL"
+    ) -> "SqliteStore":
+        """Open or create the store at `path`; anything weaker than synchronous FULL must be asked for by name."""
+        return cls(path, clock=clock, probe=probe, synchronous=synchronous)
+
+    @property
+    def id(self) -> str:
+        return self._id
+
+    @property
+    def epoch(self) -> int:
+        return self._epoch
+
+    @property
+    def path(self) -> str:
+        """Where the file is."""
+        return self._path
+
+    def now(self) -> int:
+        return self._clock()
+
+    def _connect(self) -> apsw.Connection:
+        if self._first is not None:
+            connection, self._first = self._first, None
+            return connection
+        with self._reading:
+            if self._reader is not None:
+                self._reader.close(True)
+                self._reader = None
+        with translated(self._path):
+            return connect(self._path, synchronous=self._synchronous)
+
+    # Writing
+
+    async def create(self, new: NewRun, *, worker: WorkerId | None = None) -> Created | Existing | KeyTaken:
+        at = self._clock()
+        op = Do(lambda db: changes.create(db, new, worker, at), rings=() if worker else (None,))
+        done: Created | Existing | KeyTaken = await self._writer.submit(op)
+        return done
+
+    def commit(self, lease: Lease, change: Commit) -> Awaitable[Outcome]:
+        db = self._writer.db
+        owner = db.workers.get(lease.worker) if db is not None else None
+        if owner is None:
+            return self._commit_later(lease, change)
+        held = self._seals.get(lease.row.run)
+        if held is None or held[0] is not lease:
+            held = self._seals[lease.row.run] = (lease, Seal(lease))
+        if change.change is not None:
+            del self._seals[lease.row.run]
+        return self._writer.submit(CommitOp(lease, change, owner, held[1]))
+
+    async def _commit_later(self, lease: Lease, change: Commit) -> Outcome:
+        """Commit when the worker's number is not at hand: after a reopening, or by somebody who never registered."""
+        number = await self._writer.submit(Do(lambda db: db.worker_number(lease.worker)))
+        if number is None:
+            return LeaseLost()
+        return await self.commit(lease, change)
+
+    def transact(
+        self, lease: Lease, work: Callable[[Transaction], Commit], *, deadline_seconds: float
+    ) -> Awaitable[Outcome]:
+        def run(db: Db) -> Outcome:
+            owner = db.worker_number(lease.worker)
+            if owner is None:
+                return LeaseLost()
+            commit = call_guarded(db.connection, work, deadline_seconds=deadline_seconds)
+            outcome = CommitOp(lease, commit, owner, Seal(lease)).apply(db)
+            if not isinstance(outcome, Committed):
+                raise _Refused(outcome)
+            return outcome
+
+        return self._transacted(self._writer.submit(Do(run, rings=(lease.row.run,), alone=True)))
+
+    async def _transacted(self, future: Awaitable[Outcome]) -> Outcome:
+        try:
+            return await future
+        except _Refused as refused:
+            return refused.outcome
+
+    async def claim(
+        self, worker: WorkerId, serves: Mapping[str, str], *, limit: int, runs: Sequence[RunId] | None = None
+    ) -> Sequence[Lease]:
+        if limit < 1 or not serves or not self._may_claim(serves, runs):
+            return []
+        now = self._clock()
+        leases: list[Lease] = await self._writer.submit(
+            Do(lambda db: changes.claim(db, worker, serves, now, limit, runs))
+        )
+        return leases
+
+    def _may_claim(self, serves: Mapping[str, str], runs: Sequence[RunId] | None) -> bool:
+        """Look before taking the write lock: an idle worker costs its neighbours nothing."""
+        if runs is not None:
+            return True
+        with self._read() as connection:
+            due = connection.execute(
+                "SELECT EXISTS (SELECT 1 FROM hf_runs WHERE owner IS NULL AND due_at IS NOT NULL AND due_at <= ?) "
+                "OR EXISTS (SELECT 1 FROM hf_runs WHERE owner IS NULL AND inbox_seq > seen_seq)",
+                (self._clock(),),
+            ).fetchall()
+        return bool(due[0][0])
+
+    async def register(self, worker: WorkerId, *, lock: str | None) -> None:
+        at = self._clock()
+
+        def run(db: Db) -> None:
+            db.rows(
+                "INSERT INTO hf_workers (worker, pulse, started_at, lock) VALUES (?, 0, ?, ?) "
+                "ON CONFLICT (worker) DO NOTHING",
+                (worker, at, lock),
+            )
+            db.worker_number(worker)
+
+        await self._writer.submit(Do(run))
+
+    async def pulse(self, worker: WorkerId) -> bool:
+        changed: int = await self._writer.submit(
+            Do(lambda db: db.changed("UPDATE hf_workers SET pulse = pulse + 1 WHERE worker = ?", (worker,)))
+        )
+        return changed == 1
+
+    async def workers(self) -> Sequence[WorkerRow]:
+        with self._read() as connection:
+            rows = connection.execute(
+                "SELECT w.worker, w.pulse, w.started_at, w.lock, count(r.number) FROM hf_workers w "
+                "LEFT JOIN hf_runs r ON r.owner = w.number GROUP BY w.number ORDER BY w.number"
+            ).fetchall()
+        return [WorkerRow(*row) for row in rows]
+
+    async def void(self, worker: WorkerId, *, why: str) -> int:
+        freed: int = await self._writer.submit(Do(lambda db: changes.void(db, worker), rings=(None,)))
+        return freed
+
+    async def release(self, worker: WorkerId, *, keep: Sequence[RunId] = ()) -> int:
+        released: int = await self._writer.submit(Do(lambda db: changes.release(db, worker, keep)))
+        return released
+
+    async def post(self, post: NewPost) -> Posted:
+        at = self._clock()
+        posted = await self._writer.submit(Do(lambda db: changes.add_post(db, post, at), rings=(post.run, None)))
+        return changes.require_posted(posted, post.run)
+
+    def chunks(self, lease: Lease, chunks: Sequence[NewChunk]) -> Awaitable[bool]:
+        at = self._clock()
+
+        def run(db: Db) -> bool:
+            owner = db.worker_number(lease.worker)
+            return owner is not None and changes.add_chunks(db, lease, owner, chunks, at)
+
+        return self._writer.submit(Do(run, rings=(lease.row.run,)))
+
+    # Reading
+
+    @contextmanager
+    def _read(self) -> Any:
+        """Give a connection whose statements all see one moment."""
+        if self._closed:
+            raise StoreUnavailable(f"{self._path} is closed")
+        with self._reading, translated(self._path):
+            if self._reader is None:
+                self._reader = connect(self._path, synchronous=self._synchronous)
+                self._reader.execute("PRAGMA query_only=ON")
+            self._reader.execute("BEGIN")
+            try:
+                yield self._reader
+            finally:
+                if self._reader.in_transaction:
+                    self._reader.execute("COMMIT")
+
+    async def read(self, run: RunId, after: Cursor, *, chunks: bool = True) -> Page:
+        with self._read() as connection:
+            row = self._row(connection, "WHERE r.run = ?", (id_bytes(run),))
+            if row is None:
+                raise NotFound(f"run {run}")
+            previous = ZERO
+            if after.seq > 0:
+                found = connection.execute(
+                    "SELECT checksum FROM hf_entries WHERE run = ? AND seq = ?", (row.number, after.seq)
+                ).fetchall()
+                previous = found[0][0] if found else ZERO
+            entries, more = _page(connection, row.number, after.seq)
+            ahead: list[StoredChunk] = []
+            if chunks and not more:
+                ahead = _chunks(connection, row.number, after)
+        return Page(row, entries, ahead, previous, more)
+
+    def _row(self, connection: apsw.Connection, where: str, values: tuple[Any, ...]) -> RunRow | None:
+        rows = connection.execute(SELECT + where, values).fetchall()
+        return read_row(rows[0]) if rows else None
+
+    async def inbox(self, run: RunId) -> Sequence[Post]:
+        with self._read() as connection:
+            rows = connection.execute(
+                "SELECT p.seq, p.kind, p.key, p.body, p.at FROM hf_posts p JOIN hf_runs r ON r.number = p.run "
+                "WHERE r.run = ? AND p.consumed IS NULL ORDER BY p.seq",
+                (id_bytes(run),),
+            ).fetchall()
+        return [Post(seq=seq, kind=kind, key=key, body=body, at=at) for seq, kind, key, body, at in rows]
+
+    async def get(self, run: RunId) -> RunRow | None:
+        with self._read() as connection:
+            return self._row(connection, "WHERE r.run = ?", (id_bytes(run),))
+
+    async def find(self, tenant: str, key: str) -> RunRow | None:
+        with self._read() as connection:
+            return self._row(connection, "WHERE r.tenant = ? AND r.key = ?", (tenant, key))
+
+    async def list(self, which: RunFilter) -> Sequence[RunRow]:
+        where, values = ["r.number < ?"], [which.before if which.before is not None else 2**62]
+        if which.status is Status.RUNNING:
+            where.append("r.owner IS NOT NULL")
+        elif which.status is not None:
+            where.append("r.status = ?" + ("" if which.status.terminal else " AND r.owner IS NULL"))
+            values.append(str(which.status))  # type: ignore[arg-type]
+        for column, value in (("name", which.name), ("key", which.key)):
+            if value is not None:
+                where.append(f"r.{column} = ?")
+                values.append(value)  # type: ignore[arg-type]
+        for label, value in which.labels.items():
+            where.append("EXISTS (SELECT 1 FROM json_each(r.labels) l WHERE l.key = ? AND l.value = ?)")
+            values += [label, value]  # type: ignore[list-item]
+        sql = f"{SELECT} WHERE {' AND '.join(where)} ORDER BY r.number DESC LIMIT ?"
+        with self._read() as connection:
+            return [read_row(row) for row in connection.execute(sql, (*values, which.limit)).fetchall()]
+
+    async def blob(self, tenant: str, digest: str) -> bytes:
+        with self._read() as connection:
+            rows = connection.execute(
+                "SELECT body FROM hf_blobs WHERE tenant = ? AND digest = ?", (tenant, bytes.fromhex(digest))
+            ).fetchall()
+        if not rows:
+            raise NotFound(f"blob {digest}")
+        body: bytes = rows[0][0]
+        if not isinstance(body, bytes) or sha256(body).hexdigest() != digest:
+            raise Damaged(run="", seq=None, what=f"blob {digest} does not have the bytes its digest says")
+        return body
+
+    def watch(self, run: RunId | None = None, *, entries: bool = True) -> Bell:
+        if self._poll is None or self._poll.done():
+            self._poll = asyncio.get_running_loop().create_task(self._listen(), name="holdfast listen")
+        return self._bells.watch(run, entries=entries)
+
+    async def _listen(self) -> None:
+        """Ring when another process wrote to the file; ends when nobody listens."""
+        while not self._closed:
+            await asyncio.sleep(_POLL_SECONDS)
+            if not self._bells:
+                return
+            self._writer.look()
+
+    async def check(self) -> Sequence[str]:
+        """Return what SQLite itself finds wrong with the file."""
+        with self._read() as connection:
+            rows = connection.execute("PRAGMA integrity_check(20)").fetchall()
+        return [row[0] for row in rows if row[0] != "ok"]
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        await self._writer.close()
+        self._closed = True
+        if self._poll is not None:
+            self._poll.cancel()
+        with self._reading:
+            if self._reader is not None:
+                self._reader.close(True)
+                self._reader = None
+        guard.unprotect(self._path)
+
+
+class _Refused(Exception):
+    """Carries a refusal out of a transaction, so that what the user's function wrote is rolled back."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        super().__init__()
+        self.outcome = outcome
+
+
+def _page(connection: apsw.Connection, number: int, after: int) -> tuple[list[StoredEntry], bool]:
+    entries, size = [], 0
+    for values in connection.execute(_ENTRIES, (number, after, limits.PAGE_ENTRIES + 1)):
+        if entries and (len(entries) == limits.PAGE_ENTRIES or size > limits.PAGE_BYTES):
+            return entries, True
+        entries.append(StoredEntry(*values))
+        size += len(values[5]) if isinstance(values[5], bytes | str) else 0
+    return entries, False
+
+
+def _chunks(connection: apsw.Connection, number: int, after: Cursor) -> list[StoredChunk]:
+    rows = connection.execute(
+        "SELECT seq, fence, number, step, attempt, offset, at, body FROM hf_chunks "
+        "WHERE run = ? AND (seq, fence, number) > (?, ?, ?) ORDER BY seq, fence, number LIMIT ?",
+        (number, *after, limits.PAGE_ENTRIES),
+    ).fetchall()
+    return [StoredChunk(*row) for row in rows]
+
+
+def lock_folder(path: str) -> str:
+    """Return the folder beside the store where workers keep their locks."""
+    return os.path.realpath(path) + "-workers"

@@ -1,0 +1,176 @@
+"""A run's row in SQLite, its CRC, and its form in the domain."""
+
+from typing import Any, Final
+from zlib import crc32
+
+import msgspec
+
+from holdfast.core.ids import Fence, WorkerId, id_bytes, id_text
+from holdfast.core.status import Status
+from holdfast.store.protocol import Lease, NewRun, RowChange, RunRow
+
+FIXED: Final = (
+    "number, run, tenant, key, name, digest, code, pin, labels, parent, root, conversation, turn, created_at"
+)
+MOVING: Final = "updated_at, status, reason, due_at, last_seq, head, fence, attempt, stalls, refused"
+SELECT: Final = (
+    "SELECT r." + (FIXED + ", " + MOVING).replace(", ", ", r.") + ", r.inbox_seq, r.control_seq, r.seen_seq, r.guard, "
+    "r.owner, w.worker FROM hf_runs r LEFT JOIN hf_workers w ON w.number = r.owner "
+)
+_FIXED_COUNT: Final = FIXED.count(",") + 1
+_MOVING_COUNT: Final = MOVING.count(",") + 1
+_decode_labels: Final = msgspec.json.Decoder(dict[str, str]).decode
+_encode: Final = msgspec.json.Encoder(order="sorted").encode
+
+
+def seal(fixed: tuple[Any, ...]) -> int:
+    """Return the CRC of the columns that never change."""
+    return crc32(repr(fixed).encode(errors="surrogatepass"))
+
+
+def guard(sealed: int, moving: tuple[Any, ...]) -> int:
+    """Return the CRC of the whole row, from the CRC of its fixed part."""
+    return crc32(repr(moving).encode(errors="surrogatepass"), sealed)
+
+
+def fixed_of(row: RunRow) -> tuple[Any, ...]:
+    """Return the columns that never change."""
+    return (
+        row.number,
+        id_bytes(row.run),
+        row.tenant,
+        row.key,
+        row.name,
+        row.digest,
+        row.code,
+        int(row.pin),
+        _encode(dict(row.labels)).decode(),
+        id_bytes(row.parent) if row.parent else None,
+        id_bytes(row.root or row.run),
+        row.conversation,
+        row.turn,
+        row.created_at,
+    )
+
+
+def moving_of(row: RunRow) -> tuple[Any, ...]:
+    """Return the columns that a commit or a claim may change."""
+    return (
+        row.updated_at,
+        str(row.status),
+        row.reason,
+        row.due_at,
+        row.last_seq,
+        row.head,
+        row.fence,
+        row.attempt,
+        row.stalls,
+        row.refused,
+    )
+
+
+def first_row(new: NewRun, number: int, *, claimed: bool) -> RunRow:
+    """Return the row that a new run gets."""
+    return msgspec.structs.replace(
+        new.row,
+        number=number,
+        last_seq=new.first.seq,
+        head=new.first.checksum,
+        root=new.row.root or new.row.run,
+        fence=Fence(1 if claimed else 0),
+        attempt=1 if claimed else 0,
+        stalls=1 if claimed else 0,
+    )
+
+
+def read_row(values: tuple[Any, ...]) -> RunRow:
+    """Return the row; one whose CRC does not match, or that cannot be read at all, says so in `damage`."""
+    fixed, moving = values[:_FIXED_COUNT], values[_FIXED_COUNT : _FIXED_COUNT + _MOVING_COUNT]
+    inbox_seq, control_seq, seen_seq, stored, owner, worker = values[_FIXED_COUNT + _MOVING_COUNT :]
+    damage = "" if guard(seal(fixed), moving) == stored else "its row's checksum does not match"
+    try:
+        if not 0 <= control_seq <= inbox_seq or not 0 <= seen_seq <= inbox_seq:
+            damage = damage or "its inbox counters do not add up"
+        return RunRow(
+            number=fixed[0],
+            run=id_text(fixed[1]),
+            tenant=fixed[2],
+            key=fixed[3],
+            name=fixed[4],
+            digest=fixed[5],
+            code=fixed[6],
+            pin=bool(fixed[7]),
+            labels=_decode_labels(fixed[8]),
+            parent=id_text(fixed[9]) if fixed[9] else None,
+            root=id_text(fixed[10]),
+            conversation=fixed[11],
+            turn=fixed[12],
+            created_at=fixed[13],
+            updated_at=moving[0],
+            status=Status(moving[1]),
+            reason=moving[2],
+            due_at=moving[3],
+            last_seq=moving[4],
+            head=moving[5],
+            fence=Fence(moving[6]),
+            attempt=moving[7],
+            stalls=moving[8],
+            refused=moving[9],
+            owner=WorkerId(worker) if worker is not None else None,
+            inbox_seq=inbox_seq,
+            control_seq=control_seq,
+            seen_seq=seen_seq,
+            damage=damage,
+        )
+    except (ValueError, TypeError, AttributeError, msgspec.MsgspecError) as error:
+        return _unreadable(fixed, error)
+
+
+def _unreadable(fixed: tuple[Any, ...], error: Exception) -> RunRow:
+    """Return what can be said of a row that does not even have the right types."""
+    raw = fixed[1] if isinstance(fixed[1], bytes) and len(fixed[1]) == 16 else bytes(16)
+    return RunRow(
+        run=id_text(raw),
+        number=fixed[0],
+        tenant=str(fixed[2]),
+        name=str(fixed[4]),
+        digest="",
+        created_at=0,
+        updated_at=0,
+        status=Status.QUARANTINED,
+        damage=f"its row cannot be read: {error}",
+    )
+
+
+class Seal:
+    """What stays the same of a row while one lease lasts; makes the row's CRC cheap at every commit."""
+
+    __slots__ = ("_lease", "_sealed", "_state")
+
+    def __init__(self, lease: Lease) -> None:
+        self._lease = lease
+        self._sealed = seal(fixed_of(lease.row))
+        row = lease.row
+        self._state = (str(row.status), row.reason, row.due_at)
+
+    def after_entry(self, at: int, seq: int, head: bytes, stalls: int) -> int:
+        """Return the CRC after an ordinary commit."""
+        row = self._lease.row
+        state = self._state
+        return crc32(
+            repr(
+                (at, *state, seq, head, self._lease.fence, row.attempt, stalls, row.refused)
+            ).encode(errors="surrogatepass"),
+            self._sealed,
+        )
+
+    def after_change(self, at: int, seq: int, head: bytes, stalls: int, change: RowChange) -> int:
+        """Return the CRC after a commit that parks or ends the run."""
+        row = self._lease.row
+        return guard(
+            self._sealed,
+            (
+                at, str(change.status), change.reason, change.due_at, seq, head,
+                self._lease.fence, row.attempt, stalls, change.refused,
+            ),
+        )  # fmt: skip

@@ -1,0 +1,310 @@
+"""Group commit: commits of different runs share one transaction and one fsync, each acknowledged only after it."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from queue import SimpleQueue
+from typing import Any, Final, Protocol
+
+import apsw
+
+from holdfast.core.errors import HoldfastError, StoreUnavailable
+from holdfast.core.ids import RunId
+from holdfast.store.bell import Bells
+from holdfast.store.sqlite.changes import Db
+from holdfast.store.sqlite.connection import is_busy, translate
+
+Probe = Callable[[str], None]
+"""Called with `before` and `after` around every transaction that writes; a crash point for tests."""
+
+_MOST_IN_BATCH: Final = 512
+
+
+class Op(Protocol):
+    """Something to do inside a write transaction."""
+
+    def apply(self, db: Db) -> Any:
+        """Do it and return its outcome."""
+        ...
+
+    def settled(self, db: Db) -> Any:
+        """After a COMMIT of unknown outcome: return the outcome if it took, None if it did not."""
+        ...
+
+    def ring(self, bells: Bells) -> None:
+        """Wake whoever listens for what this op did."""
+        ...
+
+
+class Do:
+    """An op from a function; `alone` keeps it out of everybody's batch."""
+
+    __slots__ = ("_rings", "_work", "alone")
+
+    def __init__(self, work: Callable[[Db], Any], *, rings: Sequence[RunId | None] = (), alone: bool = False) -> None:
+        self._work, self._rings, self.alone = work, rings, alone
+
+    def apply(self, db: Db) -> Any:
+        """Call the function."""
+        return self._work(db)
+
+    def settled(self, db: Db) -> Any:
+        """Nothing tells whether it took: its caller hears of the failure and asks again."""
+        return None
+
+    def ring(self, bells: Bells) -> None:
+        """Wake those it was made with."""
+        for run in self._rings:
+            bells.ring(run)
+
+
+class Failure:
+    """An outcome that is raised to the caller."""
+
+    __slots__ = ("error",)
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+
+Item = tuple[Op, asyncio.Future[Any]]
+
+
+class Writer:
+    """The queue in front of a store's only writing connection.
+
+    Ops queued in one turn of the event loop form a batch. A batch of one is committed on the loop's own thread, since
+    a hop to another and back costs more than it frees; a larger one goes to the writer's thread while the loop
+    gathers the next.
+    """
+
+    def __init__(
+        self, path: str, reopen: Callable[[], apsw.Connection], bells: Bells, *, probe: Probe | None = None
+    ) -> None:
+        self._path, self._reopen, self._bells = path, reopen, bells
+        self._probe = probe or (lambda point: None)
+        self._db: Db | None = Db(reopen())
+        self._loop = asyncio.get_running_loop()
+        self._queue: list[Item] = []
+        self._scheduled = False
+        self._busy = False
+        self._closed = False
+        self._batches: SimpleQueue[list[Item] | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._version = 0
+
+    @property
+    def db(self) -> Db | None:
+        """The connection, for those that run on the writer's side only."""
+        return self._db
+
+    def submit(self, op: Op) -> asyncio.Future[Any]:
+        """Queue `op` and return its outcome to be; cancelling the future does not withdraw the op."""
+        if self._closed:
+            raise StoreUnavailable(f"{self._path} is closed")
+        future: asyncio.Future[Any] = self._loop.create_future()
+        self._queue.append((op, future))
+        if not self._scheduled and not self._busy:
+            self._scheduled = True
+            self._idle.clear()
+            self._loop.call_soon(self._flush)
+        return future
+
+    def _flush(self) -> None:
+        self._scheduled = False
+        if self._busy:
+            return
+        batch = self._next_batch()
+        if not batch:
+            self._idle.set()
+            return
+        if len(batch) == 1 and not self._queue and not getattr(batch[0][0], "alone", False):
+            self._settle(batch, self._run(batch, patient=False))
+            return
+        self._hand_over(batch)
+
+    def _next_batch(self) -> list[Item]:
+        queue = self._queue
+        if not queue:
+            return []
+        if getattr(queue[0][0], "alone", False):
+            size = 1
+        else:
+            size = next((n for n, (op, _) in enumerate(queue) if getattr(op, "alone", False)), len(queue))
+        size = min(size, _MOST_IN_BATCH)
+        batch, self._queue = queue[:size], queue[size:]
+        return batch
+
+    def _hand_over(self, batch: list[Item]) -> None:
+        self._busy = True
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name="holdfast writer", daemon=True)
+            self._thread.start()
+        self._batches.put(batch)
+
+    def _work(self) -> None:
+        while (batch := self._batches.get()) is not None:
+            outcomes = self._run(batch, patient=True)
+            try:
+                self._loop.call_soon_threadsafe(self._deliver, batch, outcomes)
+            except RuntimeError:
+                return  # the loop is gone; what is committed is committed
+
+    def _deliver(self, batch: list[Item], outcomes: Sequence[Any]) -> None:
+        self._busy = False
+        self._settle(batch, outcomes)
+        self._flush()
+
+    def _settle(self, batch: list[Item], outcomes: Sequence[Any]) -> None:
+        if outcomes is _TRY_LATER:
+            self._hand_over(batch)
+            return
+        if self._bells:
+            for op, _ in batch:
+                op.ring(self._bells)
+        for (_, future), outcome in zip(batch, outcomes, strict=True):
+            if future.cancelled():
+                continue
+            if isinstance(outcome, Failure):
+                future.set_exception(outcome.error)
+            else:
+                future.set_result(outcome)
+        if not self._queue and not self._busy:
+            self._idle.set()
+        elif self._queue and not self._busy and not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._flush)
+
+    def _run(self, batch: list[Item], *, patient: bool) -> Sequence[Any]:
+        """Commit a batch and return an outcome for each member."""
+        try:
+            db = self._open()
+        except (apsw.Error, HoldfastError, OSError) as error:
+            return [Failure(self._unavailable(error))] * len(batch)
+        if not patient:
+            # Somebody else's transaction must not hold up the event loop: try once, then go to the thread.
+            db.connection.set_busy_timeout(0)
+        try:
+            db.cursor.execute("BEGIN IMMEDIATE")
+        except apsw.Error as error:
+            if is_busy(error) and not patient:
+                return _TRY_LATER
+            return [Failure(self._unavailable(error))] * len(batch)
+        finally:
+            if not patient:
+                db.connection.set_busy_timeout(30_000)
+        if patient:
+            self._look(db)
+        return self._transaction(db, batch)
+
+    def look(self) -> None:
+        """Ring every bell if another process wrote since the last look."""
+        if not self._busy and self._db is not None:
+            try:
+                self._look(self._db)
+            except apsw.Error:
+                self._version = 0
+
+    def _look(self, db: Db) -> None:
+        version = db.rows("PRAGMA data_version")[0][0]
+        if version != self._version:
+            self._version = version
+            self._loop.call_soon_threadsafe(self._bells.ring_all)
+
+    def _transaction(self, db: Db, batch: list[Item]) -> Sequence[Any]:
+        try:
+            self._probe("before")
+            outcomes = [op.apply(db) for op, _ in batch]
+            db.flush()
+        except Exception as error:
+            self._roll_back(db)
+            if len(batch) == 1:
+                return [Failure(self._unavailable(error))]
+            # One member spoilt the batch: each is tried by itself, so that its neighbours lose nothing.
+            return [self._run([item], patient=True)[0] for item in batch]
+        try:
+            db.cursor.execute("COMMIT")
+        except apsw.Error as error:
+            return self._resolve(batch, error)
+        self._probe("after")
+        return outcomes
+
+    def _roll_back(self, db: Db) -> None:
+        db.entries.clear()
+        db.workers.clear()
+        try:
+            if db.connection.in_transaction:
+                db.cursor.execute("ROLLBACK")
+        except apsw.Error:
+            self._distrust()
+
+    def _unavailable(self, error: BaseException) -> BaseException:
+        if isinstance(error, apsw.IOError | apsw.CorruptError | apsw.NotADBError):
+            self._distrust()
+        return translate(self._path, error) if isinstance(error, apsw.Error) else error
+
+    def _distrust(self) -> None:
+        """Close a connection that failed to read, write or sync; the next batch opens another."""
+        db, self._db = self._db, None
+        if db is not None:
+            try:
+                db.connection.close(True)
+            except apsw.Error:
+                pass
+
+    def _open(self) -> Db:
+        if self._db is None:
+            connection = self._reopen()
+            try:
+                self._make_certain(connection)
+            except BaseException:
+                connection.close(True)
+                raise
+            self._db = Db(connection)
+        return self._db
+
+    @staticmethod
+    def _make_certain(connection: apsw.Connection) -> None:
+        """After a failed sync: bring what can be read onto the disk, and void what cannot.
+
+        A COMMIT that failed may have left whole frames in the log, which a later recovery would take for committed;
+        and pages whose sync failed may be lost although they read back. So write over such frames, then move the
+        whole log into the database file, whose pages are thereby written and synced anew.
+        """
+        connection.execute("UPDATE hf_store SET epoch = epoch")
+        busy, _, _ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()[0]
+        if busy:
+            raise StoreUnavailable("a write failed, and other processes keep the log from being made certain")
+
+    def _resolve(self, batch: list[Item], error: apsw.Error) -> Sequence[Any]:
+        """A failed COMMIT is an unknown outcome for every member: look again under the lock, never retry blindly."""
+        self._distrust()
+        outcomes: list[Any] = []
+        for op, _ in batch:
+            try:
+                db = self._open()
+                db.cursor.execute("BEGIN IMMEDIATE")
+                outcome = op.settled(db)
+                db.cursor.execute("COMMIT")
+            except (apsw.Error, HoldfastError, OSError) as again:
+                self._distrust()
+                failed = translate(self._path, error)
+                failed.add_note(f"and opening it again failed: {again}")
+                outcomes.append(Failure(failed))
+                continue
+            outcomes.append(Failure(translate(self._path, error)) if outcome is None else outcome)
+        return outcomes
+
+    async def close(self) -> None:
+        """Finish what is queued, then close the connection."""
+        self._closed = True
+        await self._idle.wait()
+        if self._thread is not None:
+            self._batches.put(None)
+            await asyncio.to_thread(self._thread.join)
+        self._distrust()
+
+
+_TRY_LATER: Final[list[Any]] = []
