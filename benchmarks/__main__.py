@@ -1,0 +1,108 @@
+"""`python -m benchmarks`: measure, show, keep."""
+
+import argparse
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+
+from benchmarks import environment, machine
+from benchmarks.figure import Figure
+from benchmarks.measure import growth, imports, once, resume, space, steps
+from benchmarks.report import Report
+from benchmarks.subject import PEERS, Bench
+
+Measure = Callable[[Bench, Callable[[str], None]], list[Figure]]
+
+MEASURES: Final[dict[str, Measure]] = {
+    "steps": steps.measure,
+    "once": once.measure,
+    "resume": resume.measure,
+    "space": space.measure,
+    "growth": growth.measure,
+    "imports": imports.measure,
+}
+_BESIDE_PEERS: Final = {"steps", "once", "imports"}
+_PAGE_COLUMNS: Final = 140
+_NAMED: Final = ("dbos", "sqlalchemy", "langgraph", "langgraph-checkpoint-sqlite", "durabl")
+
+
+def main() -> int:
+    """Return 0 when everything could be measured, whatever the verdicts: a benchmark is not a test."""
+    options = _parser().parse_args()
+    console = Console(stderr=options.json, width=None if sys.stdout.isatty() else _PAGE_COLUMNS)
+    bench = Bench(quick=options.quick)
+    described = machine.described(environment.prepared())
+    try:
+        versions = _versions(console) if _BESIDE_PEERS.intersection(options.only) else {}
+    except environment.NotInstalled as failure:
+        console.print(f"[red]{failure}[/red]; without peers: --only {','.join(MEASURES.keys() - _BESIDE_PEERS)}")
+        return 1
+    figures: list[Figure] = []
+    warnings: list[str] = []
+
+    def warn(text: str) -> None:
+        if text not in warnings:
+            warnings.append(text)
+            console.print(f"[red]{text}[/red]")
+
+    for name in options.only:
+        with console.status(f"measuring {name}"):
+            figures += MEASURES[name](bench, warn)
+    report = Report(
+        date=datetime.now(UTC).date(),
+        commit=machine.commit(environment.ROOT),
+        command=_command(options),
+        machine=described,
+        appends=bench.appends,
+        versions=versions,
+        figures=figures,
+        readings=bench.readings,
+        warnings=warnings,
+    )
+    report.write(options.results)
+    if options.json:
+        sys.stdout.write(report.as_json())
+    else:
+        report.print(console)
+    return 1 if warnings else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure Holdfast beside its peers.")
+    parser.add_argument("--only", type=_named, default=list(MEASURES), metavar="A,B", help=f"of {', '.join(MEASURES)}")
+    parser.add_argument("--quick", action="store_true", help="one short round; good for a look, not for a claim")
+    parser.add_argument("--json", action="store_true", help="print the JSON instead of the table")
+    parser.add_argument(
+        "--results", type=Path, default=environment.ROOT / "results", metavar="DIR", help="where to write"
+    )
+    return parser
+
+
+def _command(options: argparse.Namespace) -> str:
+    """Return the command that takes the same figures, without where they were written."""
+    only = [] if options.only == list(MEASURES) else [f"--only {','.join(options.only)}"]
+    return " ".join(["python -m benchmarks", *only, *(["--quick"] if options.quick else [])])
+
+
+def _named(text: str) -> list[str]:
+    names = text.split(",")
+    if unknown := [name for name in names if name not in MEASURES]:
+        raise argparse.ArgumentTypeError(f"{', '.join(unknown)}: not one of {', '.join(MEASURES)}")
+    return names
+
+
+def _versions(console: Console) -> dict[str, str]:
+    """Install the peers before anything is timed, and say what was installed."""
+    found: dict[str, str] = {}
+    for name in sorted({peer.peer for peer in PEERS}):
+        with console.status(f"installing {name}"):
+            found |= environment.versions(environment.peer(name))
+    return {name: found[name] for name in _NAMED if name in found}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,93 @@
+"""A figure, the target it is held against, and the verdict; every target of the project stands in one table here."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A bound that a figure should keep."""
+
+    sign: str
+    limit: float
+
+    def met(self, value: float) -> bool:
+        return value >= self.limit if self.sign == "≥" else value <= self.limit
+
+    def __str__(self) -> str:
+        return f"{self.sign} {self.limit:g}"
+
+
+def at_least(limit: float) -> Target:
+    """The figure should be no smaller."""
+    return Target("≥", limit)
+
+
+def at_most(limit: float) -> Target:
+    """The figure should be no larger."""
+    return Target("≤", limit)
+
+
+GROUP_FLOOR_APPENDS: Final = 2.5
+GROUP_FLOOR_RATE: Final = 20_000.0
+"""With 64 runs at once or more: so many steps per append of the disk, or so many a second, whichever is less."""
+
+RESUME_SECONDS: Final = 0.25
+RESUME_SECONDS_A_STEP: Final = 40e-6
+
+TARGETS: Final[dict[str, Target]] = {
+    "steps.1.appends": at_least(0.35),
+    "steps.1.best_peer": at_least(1.5),
+    "steps.64.loop": at_least(0.5),
+    "steps.64.floor": at_least(1),
+    "steps.64.DBOS": at_least(30),
+    "steps.64.LangGraph": at_least(30),
+    "steps.256.loop": at_least(0.5),
+    "steps.256.floor": at_least(1),
+    "steps.256.DBOS": at_least(30),
+    "steps.256.LangGraph": at_least(30),
+    "once.durabl": at_most(0.75),
+    "resume.1000": at_most(RESUME_SECONDS + 1_000 * RESUME_SECONDS_A_STEP),
+    "resume.10000": at_most(RESUME_SECONDS + 10_000 * RESUME_SECONDS_A_STEP),
+    "bytes.step": at_most(1.6),
+    "bytes.linear": at_most(1.1),
+    "growth.entries": at_most(1.25),
+    "growth.runs": at_most(1.25),
+    "growth.runs.once": at_most(1.25),
+    "import.ms": at_most(150),
+    "import.memory": at_most(35),
+}
+"""By a figure's key. A figure without a target here is printed for comparison only."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One number with its name; `value` is None where it could not be taken, and `note` then says why."""
+
+    key: str
+    name: str
+    value: float | None
+    unit: str = ""
+    note: str = ""
+
+    @property
+    def target(self) -> Target | None:
+        return TARGETS.get(self.key)
+
+    @property
+    def verdict(self) -> str:
+        if self.value is None:
+            return "not measured"
+        if self.target is None:
+            return ""
+        return "pass" if self.target.met(self.value) else "FAIL"
+
+
+def of(key: str, name: str, values: Sequence[float], unit: str = "") -> Figure:
+    """Return the median of several takes, with their spread as the note."""
+    if not values:
+        return Figure(key, name, None, unit, "a subject it is taken from failed")
+    note = f"{min(values):.3g} to {max(values):.3g} over {len(values)}" if len(values) > 1 else ""
+    return Figure(key, name, median(values), unit, note)

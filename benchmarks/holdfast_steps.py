@@ -1,0 +1,80 @@
+"""Holdfast itself, through its public names: trivial asynchronous `repeat` steps in durable functions, on SQLite."""
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import holdfast as hf
+from benchmarks.workload import Gate, Load, Sample, main, measure, stored_bytes
+
+_COUNT = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1])
+print(connection.execute("SELECT count(*) FROM entries WHERE kind = 'StepCompleted'").fetchone()[0])
+"""
+
+
+class Holdfast:
+    """A runtime opened on an empty store with the defaults, but for as many runs at once as asked."""
+
+    def __init__(self, load: Load) -> None:
+        self.settings = {"effect": "repeat"}
+        self._gate: Gate | None = None
+        payload = load.payload
+
+        async def work(number: int) -> str:
+            return payload
+
+        @hf.durable
+        async def steps(ctx: hf.Context) -> int:
+            gate = self._gate
+            assert gate is not None
+            await ctx.step(work, -1)
+            await gate.arrive()
+            done = 0
+            while gate.more(done):
+                await ctx.step(work, done)
+                done += 1
+            gate.leave(done)
+            return done
+
+        @hf.durable
+        async def one(ctx: hf.Context) -> str:
+            return await ctx.step(work, 0)
+
+        self._steps, self._one = steps, one
+        self.app = hf.App(steps, one, version="benchmark")
+        self.runtime: hf.Runtime | None = None
+
+    async def run(self, gate: Gate) -> None:
+        assert self.runtime is not None
+        self._gate = gate
+        run = await self.runtime.start(self._steps)
+        await run.result()
+
+    async def once(self) -> None:
+        assert self.runtime is not None
+        run = await self.runtime.start(self._one)
+        await run.result()
+
+
+def count_apart(database: Path) -> int:
+    """Count stored steps in another process, because a second copy of SQLite must not touch the store in this one."""
+    answer = subprocess.run([sys.executable, "-c", _COUNT, str(database)], capture_output=True, text=True, check=True)
+    return int(answer.stdout)
+
+
+async def work(load: Load) -> Sample:
+    """Measure Holdfast."""
+    database = load.directory / "holdfast.db"
+    subject = Holdfast(load)
+    async with hf.open(f"sqlite:///{database}", subject.app, concurrency=max(64, load.runs)) as runtime:
+        subject.runtime = runtime
+        sample = await measure(subject, load)
+    size = stored_bytes(load.directory)
+    return replace(sample, stored=count_apart(database), bytes=size, settings=subject.settings)
+
+
+if __name__ == "__main__":
+    main(work)

@@ -1,0 +1,1 @@
+"""What is measured: one module per question, each a function from a bench to figures."""
