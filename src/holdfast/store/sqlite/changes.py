@@ -230,6 +230,16 @@ def create(db: Db, new: NewRun, worker: WorkerId | None, at: int) -> Created | E
     return Created(row, Lease(row, worker, row.fence, "started"))
 
 
+def created(db: Db, new: NewRun, worker: WorkerId | None) -> Created | None:
+    """Say whether a create of unknown outcome took: nobody else can have made a run of this id."""
+    rows = db.rows(_ONE, (id_bytes(new.row.run),))
+    if not rows:
+        return None
+    row = read_row(rows[0])
+    leased = worker is not None and row.owner == worker
+    return Created(row, Lease(row, worker, row.fence, "started") if leased and worker else None)
+
+
 def _known_key(db: Db, wanted: RunRow) -> Existing | KeyTaken | None:
     tombstone = db.rows(
         "SELECT run, name, digest, conversation FROM hf_keys WHERE tenant = ? AND key = ?", (wanted.tenant, wanted.key)

@@ -108,7 +108,11 @@ class SqliteStore:
 
     async def create(self, new: NewRun, *, worker: WorkerId | None = None) -> Created | Existing | KeyTaken:
         at = self._clock()
-        op = Do(lambda db: changes.create(db, new, worker, at), rings=() if worker else (None,))
+        op = Do(
+            lambda db: changes.create(db, new, worker, at),
+            rings=() if worker else (None,),
+            settled=lambda db: changes.created(db, new, worker),
+        )
         done: Created | Existing | KeyTaken = await self._writer.submit(op)
         return done
 
@@ -134,17 +138,24 @@ class SqliteStore:
     def transact(
         self, lease: Lease, work: Callable[[Transaction], Commit], *, deadline_seconds: float
     ) -> Awaitable[Outcome]:
+        tried: list[CommitOp] = []
+
         def run(db: Db) -> Outcome:
             owner = db.worker_number(lease.worker)
             if owner is None:
                 return LeaseLost()
             commit = call_guarded(db.connection, work, deadline_seconds=deadline_seconds)
-            outcome = CommitOp(lease, commit, owner, Seal(lease)).apply(db)
+            tried.append(CommitOp(lease, commit, owner, Seal(lease)))
+            outcome = tried[-1].apply(db)
             if not isinstance(outcome, Committed):
                 raise _Refused(outcome)
             return outcome
 
-        return self._transacted(self._writer.submit(Do(run, rings=(lease.row.run,), alone=True)))
+        def settled(db: Db) -> Outcome | None:
+            return tried[-1].settled(db)
+
+        op = Do(run, rings=(lease.row.run,), settled=settled, alone=True)
+        return self._transacted(self._writer.submit(op))
 
     async def _transacted(self, future: Awaitable[Outcome]) -> Outcome:
         try:

@@ -6,7 +6,7 @@ from typing import Any, Final, TypeVar
 
 import apsw
 
-from holdfast.core.errors import InvalidInput, StoreUnavailable
+from holdfast.core.errors import InvalidInput
 
 _FORBIDDEN: Final = frozenset(
     {
@@ -64,7 +64,7 @@ def call_guarded(
     """Call `work` with a transaction object on `connection`, whose transaction is open and stays so.
 
     Raises:
-        StoreUnavailable: it took longer than the deadline.
+        TimeoutError: it took longer than the deadline.
     """
     give_up = time.monotonic() + deadline_seconds
     transaction = SqliteTransaction(connection)
@@ -74,12 +74,12 @@ def call_guarded(
     try:
         result = work(transaction)
     except apsw.InterruptError as error:
-        raise StoreUnavailable(f"the transaction step took longer than {deadline_seconds:g} s") from error
+        raise TimeoutError(f"the transaction step took longer than {deadline_seconds:g} s") from error
     finally:
         transaction.close()
         connection.set_progress_handler(None)
         connection.set_commit_hook(None)
         connection.set_authorizer(None)
     if time.monotonic() > give_up:
-        raise StoreUnavailable(f"the transaction step took longer than {deadline_seconds:g} s")
+        raise TimeoutError(f"the transaction step took longer than {deadline_seconds:g} s")
     return result

@@ -39,18 +39,25 @@ class Op(Protocol):
 class Do:
     """An op from a function; `alone` keeps it out of everybody's batch."""
 
-    __slots__ = ("_rings", "_work", "alone")
+    __slots__ = ("_rings", "_settled", "_work", "alone")
 
-    def __init__(self, work: Callable[[Db], Any], *, rings: Sequence[RunId | None] = (), alone: bool = False) -> None:
-        self._work, self._rings, self.alone = work, rings, alone
+    def __init__(
+        self,
+        work: Callable[[Db], Any],
+        *,
+        rings: Sequence[RunId | None] = (),
+        settled: Callable[[Db], Any] | None = None,
+        alone: bool = False,
+    ) -> None:
+        self._work, self._rings, self._settled, self.alone = work, rings, settled, alone
 
     def apply(self, db: Db) -> Any:
         """Call the function."""
         return self._work(db)
 
     def settled(self, db: Db) -> Any:
-        """Nothing tells whether it took: its caller hears of the failure and asks again."""
-        return None
+        """Where nothing tells whether it took, its caller hears of the failure and asks again."""
+        return self._settled(db) if self._settled is not None else None
 
     def ring(self, bells: Bells) -> None:
         """Wake those it was made with."""
@@ -67,7 +74,15 @@ class Failure:
         self.error = error
 
 
-Item = tuple[Op, asyncio.Future[Any]]
+class Answer(asyncio.Future[Any]):
+    """An outcome to be. It refuses to be cancelled, so that a cancelled caller still learns what was written."""
+
+    def cancel(self, msg: Any = None) -> bool:
+        """Do nothing: what is queued is written."""
+        return False
+
+
+Item = tuple[Op, Answer]
 
 
 class Writer:
@@ -100,11 +115,11 @@ class Writer:
         """The connection, for those that run on the writer's side only."""
         return self._db
 
-    def submit(self, op: Op) -> asyncio.Future[Any]:
-        """Queue `op` and return its outcome to be; cancelling the future does not withdraw the op."""
+    def submit(self, op: Op) -> Answer:
+        """Queue `op` and return its outcome to be."""
         if self._closed:
             raise StoreUnavailable(f"{self._path} is closed")
-        future: asyncio.Future[Any] = self._loop.create_future()
+        future = Answer(loop=self._loop)
         self._queue.append((op, future))
         if not self._scheduled and not self._busy:
             self._scheduled = True
@@ -165,8 +180,6 @@ class Writer:
             for op, _ in batch:
                 op.ring(self._bells)
         for (_, future), outcome in zip(batch, outcomes, strict=True):
-            if future.cancelled():
-                continue
             if isinstance(outcome, Failure):
                 future.set_exception(outcome.error)
             else:

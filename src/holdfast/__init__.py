@@ -1,0 +1,57 @@
+"""Holdfast: a durable runtime for AI agents."""
+
+from holdfast import events
+from holdfast.client.protocol import Client, RunInfo
+from holdfast.client.run import Run
+from holdfast.core.errors import (
+    BudgetExceeded,
+    Conflict,
+    Diverged,
+    HoldfastError,
+    InDoubt,
+    NotFound,
+    RunError,
+    StepError,
+    ToolError,
+)
+from holdfast.core.retry import Retry
+from holdfast.core.status import NOT_DONE, Effect, Status
+from holdfast.engine.app import App
+from holdfast.engine.context import Context
+from holdfast.engine.function import durable, step
+from holdfast.engine.step import Step
+from holdfast.runtime import Runtime, open, run
+from holdfast.store.protocol import Transaction
+from holdfast.stream.event import Event
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "NOT_DONE",
+    "App",
+    "BudgetExceeded",
+    "Client",
+    "Conflict",
+    "Context",
+    "Diverged",
+    "Effect",
+    "Event",
+    "HoldfastError",
+    "InDoubt",
+    "NotFound",
+    "Retry",
+    "Run",
+    "RunError",
+    "RunInfo",
+    "Runtime",
+    "Status",
+    "Step",
+    "StepError",
+    "ToolError",
+    "Transaction",
+    "durable",
+    "events",
+    "open",
+    "run",
+    "step",
+]

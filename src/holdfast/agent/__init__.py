@@ -1,0 +1,1 @@
+"""An LLM agent as ordinary durable code; nothing is here yet."""

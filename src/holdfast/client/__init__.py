@@ -1,0 +1,1 @@
+"""Every operation that anyone may ask for."""

@@ -1,0 +1,263 @@
+"""The client of a store that is open in this process."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import msgspec
+from msgspec import Raw
+
+from holdfast.client.protocol import Finding, RunInfo, RunSummary
+from holdfast.client.start import Start, new_run
+from holdfast.core import entry as e
+from holdfast.core.checksum import ZERO, check_chain
+from holdfast.core.codec import NULL, decode_any, encode
+from holdfast.core.cursor import START, Cursor
+from holdfast.core.entry import Entry, RunFinished, RunStarted, read_entry
+from holdfast.core.errors import Conflict, Damaged, InvalidInput, NotFound, StoreError, StoreRefused, UnknownEntry
+from holdfast.core.fold import RunState, fold
+from holdfast.core.ids import TENANT, RunId, WorkerId, checked_key, run_id
+from holdfast.core.status import NotDone, Status
+from holdfast.store.protocol import Created, Existing, KeyTaken, Lease, NewPost, RunFilter, RunRow, Store
+from holdfast.stream.event import Event
+from holdfast.stream.feed import feed
+
+_EPOCH: Final = datetime.fromtimestamp(0, UTC)
+_LOOK_SECONDS: Final = 1.0
+_STUCK: Final = ("diverged", "damaged", "unknown_entry")
+"""Rests that nothing in the run's own future ends."""
+
+
+def as_time(micros: int) -> datetime:
+    """Return a stored time as a datetime in UTC; one that no calendar has becomes the epoch."""
+    try:
+        return _EPOCH + timedelta(microseconds=micros)
+    except OverflowError:
+        return _EPOCH
+
+
+def status_of(row: RunRow) -> Status:
+    """Return a run's status: `running` is a row with a lease."""
+    if row.damage:
+        return Status.QUARANTINED
+    return Status.RUNNING if row.owner is not None and not row.status.terminal else row.status
+
+
+def reason_of(row: RunRow) -> str:
+    """Return why a run stands where it does."""
+    return f"damaged: {row.damage}" if row.damage else row.reason
+
+
+class LocalClient:
+    """Asks the store; never a worker."""
+
+    def __init__(self, store: Store, *, tenant: str = TENANT) -> None:
+        self._store, self._tenant = store, tenant
+
+    async def _row(self, run: RunId) -> RunRow:
+        row = await self._store.get(run_id(run))
+        if row is None or row.tenant != self._tenant:
+            raise NotFound(f"run {run}")
+        return row
+
+    async def info(self, run: RunId) -> RunInfo:
+        row = await self._row(run)
+        return await self._info(row)
+
+    async def _info(self, row: RunRow) -> RunInfo:
+        started = await self._entry(row, 1)
+        last = await self._entry(row, row.last_seq) if row.last_seq > 1 else None
+        finished = last if isinstance(last, RunFinished) else None
+        error = msgspec.to_builtins(finished.error) if finished and finished.error else None
+        return RunInfo(
+            **_summary_fields(row),
+            input=await self._value(started) if isinstance(started, RunStarted) else None,
+            result=await self._value(finished) if finished and finished.status is Status.COMPLETED else None,
+            error=error,
+            waiting_for=row.reason or None if row.status is Status.WAITING else None,
+        )
+
+    async def _entry(self, row: RunRow, seq: int) -> Entry | None:
+        if row.damage:
+            return None
+        page = await self._store.read(row.run, Cursor(seq - 1), chunks=False)
+        if not page.entries:
+            raise Damaged(run=row.run, seq=seq, what=f"entry {seq} is missing")
+        check_chain(row.run, page.previous, page.entries[:1], seq - 1)
+        return read_entry(row.run, page.entries[0])
+
+    async def _value(self, entry: Any) -> Any:
+        if entry.blob is not None:
+            return decode_any(await self._store.blob(self._tenant, entry.blob.digest))
+        return entry.value
+
+    async def start(self, start: Start, *, worker: WorkerId | None = None) -> tuple[RunId, Lease | None]:
+        """Create a run, or find the one that its key belongs to; with a lease if it is new and `worker` is named.
+
+        Raises:
+            Conflict: the key was used for something else.
+        """
+        new = new_run(start, tenant=self._tenant, now=self._store.now())
+        match await self._store.create(new, worker=worker):
+            case Created(row=row, lease=lease):
+                return row.run, lease
+            case Existing(run=run):
+                return run, None
+            case KeyTaken(run=run, differs=differs):
+                what = " and ".join(differs)
+                raise Conflict(f"key {start.key!r} belongs to run {run}, whose {what} differs", run=run, differs=differs)
+
+    async def find(self, key: str) -> RunId:
+        row = await self._store.find(self._tenant, checked_key(key))
+        if row is None:
+            raise NotFound(f"key {key!r}")
+        return row.run
+
+    async def runs(
+        self,
+        *,
+        status: Status | None = None,
+        name: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        before: str | None = None,
+        limit: int = 100,
+    ) -> Sequence[RunSummary]:
+        if not 1 <= limit <= 1000:
+            raise InvalidInput(f"a page has 1 to 1,000 runs, not {limit}")
+        number = (await self._row(run_id(before))).number if before is not None else None
+        which = RunFilter(status=status, name=name, labels=labels or {}, before=number, limit=limit)
+        return [RunSummary(**_summary_fields(row)) for row in await self._store.list(which)]
+
+    async def events(
+        self, run: RunId, *, after: str | int | None = None, follow: bool = True
+    ) -> AsyncIterator[Event]:
+        await self._row(run)
+        async for event in feed(self._store, run, after, follow=follow):
+            yield event
+
+    async def wait(
+        self, run: RunId, *, timeout_seconds: float | None = None, or_person: bool = False
+    ) -> RunInfo:
+        bell = self._store.watch(run_id(run), entries=False)
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                while True:
+                    row = await self._row(run)
+                    if _at_rest(row) or (or_person and _waits_for_person(row)):
+                        return await self._info(row)
+                    await bell.wait(_LOOK_SECONDS)
+        except TimeoutError:
+            raise TimeoutError(f"run {run} has not ended after {timeout_seconds:g} s; it goes on") from None
+        finally:
+            bell.close()
+
+    async def resolve(
+        self, run: RunId, step: str, value: Any | NotDone, *, by: str | None = None, note: str | None = None
+    ) -> None:
+        await self._row(run)
+        state = await self._state(run)
+        known = state.open.get(step)
+        if known is None or not known.doubted:
+            raise NotFound(f"a step in doubt called {step!r} in run {run}")
+        done = not isinstance(value, NotDone)
+        word = {
+            "step": step,
+            "done": done,
+            "value": Raw(encode(value, "the value")) if done else NULL,
+            "by": by,
+            "note": note,
+        }
+        # One word per doubt: the attempt is part of the key, so that a later doubt of the same step can be ended too.
+        key = f"resolve/{step}/{known.attempt}"
+        posted = await self._store.post(NewPost(run=run, kind="resolve", key=key, body=msgspec.json.encode(word)))
+        if posted.outcome != "accepted":
+            raise Conflict(f"the doubt of step {step!r} was ended before", run=run)
+
+    async def _state(self, run: RunId) -> RunState:
+        state = RunState()
+        async for event in feed(self._store, run, None, follow=False):
+            if isinstance(event, Entry):
+                state = fold(state, event)
+        return state
+
+    async def verify(self, run: RunId | None = None) -> AsyncIterator[Finding]:
+        if run is not None:
+            for finding in await self._verify_run(await self._row(run)):
+                yield finding
+            return
+        try:
+            for what in await self._store.check():
+                yield Finding(run=None, seq=None, what=what)
+        except StoreRefused as error:
+            yield Finding(run=None, seq=None, what=str(error))
+            return
+        before: int | None = None
+        while rows := await self._store.list(RunFilter(before=before, limit=100)):
+            for row in rows:
+                for finding in await self._verify_run(row):
+                    yield finding
+            before = rows[-1].number
+
+    async def _verify_run(self, row: RunRow) -> Sequence[Finding]:
+        if row.damage:
+            return [Finding(run=row.run, seq=None, what=row.damage)]
+        state, head, cursor = RunState(), ZERO, START
+        try:
+            while True:
+                page = await self._store.read(row.run, cursor, chunks=False)
+                head = check_chain(row.run, head, page.entries, cursor.seq)
+                for stored in page.entries:
+                    entry = read_entry(row.run, stored)
+                    state = fold(state, entry)
+                    await self._verify_blob(row, entry)
+                cursor = Cursor(cursor.seq + len(page.entries))
+                if not page.more:
+                    break
+            row = page.row
+            if (row.last_seq, row.head) != (cursor.seq, head):
+                raise Damaged(run=row.run, seq=cursor.seq + 1, what=f"the row says {row.last_seq} entries")
+            if row.owner is None and state.status is not row.status and not _aside(row, state):
+                raise Damaged(run=row.run, seq=None, what=f"the row says {row.status}, the journal {state.status}")
+        except Damaged as error:
+            return [Finding(run=row.run, seq=error.seq, what=error.what_is_wrong)]
+        except (UnknownEntry, StoreError, NotFound) as error:
+            return [Finding(run=row.run, seq=cursor.seq + 1, what=str(error))]
+        return []
+
+    async def _verify_blob(self, row: RunRow, entry: Any) -> None:
+        blob: e.BlobRef | None = getattr(entry, "blob", None)
+        if blob is None:
+            return
+        try:
+            await self._store.blob(row.tenant, blob.digest)
+        except (Damaged, NotFound) as error:
+            raise Damaged(run=row.run, seq=entry.seq, what=str(error)) from error
+
+
+def _summary_fields(row: RunRow) -> dict[str, Any]:
+    return {
+        "id": row.run, "name": row.name, "status": status_of(row), "reason": reason_of(row), "key": row.key,
+        "conversation": row.conversation, "parent": row.parent, "root": row.root or row.run,
+        "labels": dict(row.labels), "created_at": as_time(row.created_at), "updated_at": as_time(row.updated_at),
+        "attempt": row.attempt, "last_seq": row.last_seq,
+    }  # fmt: skip
+
+
+def _at_rest(row: RunRow) -> bool:
+    if row.damage or row.status.terminal:
+        return True
+    if row.status in (Status.QUARANTINED, Status.EXHAUSTED):
+        return True
+    return row.status is Status.WAITING and row.owner is None and row.reason.startswith(_STUCK)
+
+
+def _waits_for_person(row: RunRow) -> bool:
+    return row.status is Status.WAITING and row.owner is None and row.due_at is None and row.reason.startswith("doubt")
+
+
+def _aside(row: RunRow, state: RunState) -> bool:
+    """Say whether the row alone says that the run was set aside; that is written without touching the journal."""
+    return row.status is Status.QUARANTINED or row.reason.startswith("unknown_entry") or state.finished is None and (
+        row.status is Status.QUEUED
+    )

@@ -1,0 +1,121 @@
+"""The operations of a client, whether the store is here or behind a server."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Protocol
+
+import msgspec
+
+from holdfast.core.ids import RunId
+from holdfast.core.status import NotDone, Status
+from holdfast.stream.event import Event
+
+
+class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a run stands, for people and for JSON."""
+
+    id: str
+    name: str
+    status: Status
+    reason: str
+    key: str | None
+    input: Any
+    result: Any
+    error: dict[str, Any] | None
+    conversation: str | None
+    parent: str | None
+    root: str
+    labels: Mapping[str, str]
+    created_at: datetime
+    updated_at: datetime
+    attempt: int
+    last_seq: int
+    budget: dict[str, Any] | None = None
+    waiting_for: str | None = None
+
+
+class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """A run in a list: what its row says, without its input and result."""
+
+    id: str
+    name: str
+    status: Status
+    reason: str
+    key: str | None
+    conversation: str | None
+    parent: str | None
+    root: str
+    labels: Mapping[str, str]
+    created_at: datetime
+    updated_at: datetime
+    attempt: int
+    last_seq: int
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that `verify` found wrong; `run` is None when it is the store as a whole."""
+
+    run: str | None
+    seq: int | None
+    what: str
+
+
+class Client(Protocol):
+    """What anyone may ask of a store."""
+
+    async def info(self, run: RunId) -> RunInfo:
+        """Return where a run stands.
+
+        Raises:
+            NotFound: there is no such run.
+        """
+        ...
+
+    async def find(self, key: str) -> RunId:
+        """Return the run that a key belongs to.
+
+        Raises:
+            NotFound: the key was never used.
+        """
+        ...
+
+    async def runs(
+        self,
+        *,
+        status: Status | None = None,
+        name: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        before: str | None = None,
+        limit: int = 100,
+    ) -> Sequence[RunSummary]:
+        """Return a page of runs, newest first; `before` is the last id of the page before."""
+        ...
+
+    def events(self, run: RunId, *, after: str | int | None = None, follow: bool = True) -> AsyncIterator[Event]:
+        """Yield a run's events after a cursor."""
+        ...
+
+    async def wait(
+        self, run: RunId, *, timeout_seconds: float | None = None, or_person: bool = False
+    ) -> RunInfo:
+        """Return when the run has ended or rests where only other code can help; `or_person` also where a person can.
+
+        Raises:
+            TimeoutError: the time is over.
+        """
+        ...
+
+    async def resolve(
+        self, run: RunId, step: str, value: Any | NotDone, *, by: str | None = None, note: str | None = None
+    ) -> None:
+        """End a step's doubt by a person's word.
+
+        Raises:
+            NotFound: the run has no such step in doubt.
+            Conflict: the doubt was ended before.
+        """
+        ...
+
+    def verify(self, run: RunId | None = None) -> AsyncIterator[Finding]:
+        """Yield everything that is wrong with one run, or with the whole store."""
+        ...

@@ -1,0 +1,61 @@
+"""A handle to one run."""
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Any, Generic, TypeVar, cast
+
+import msgspec
+
+from holdfast.client.protocol import Client, RunInfo
+from holdfast.core.codec import Codec
+from holdfast.core.errors import RunError
+from holdfast.core.ids import RunId
+from holdfast.core.retry import seconds
+from holdfast.core.status import Status
+from holdfast.stream.event import Event
+
+R = TypeVar("R")
+
+
+class Run(Generic[R]):
+    """One durable run; the handle may be dropped and got again by id or key at any time."""
+
+    __slots__ = ("_client", "_codec", "id")
+
+    def __init__(self, client: Client, run: RunId, codec: Codec | None = None) -> None:
+        self._client, self._codec = client, codec
+        self.id = run
+
+    def __repr__(self) -> str:
+        return f"<run {self.id}>"
+
+    async def info(self) -> RunInfo:
+        """Return where the run stands."""
+        return await self._client.info(self.id)
+
+    def events(self, after: str | int | None = None, *, follow: bool = True) -> AsyncIterator[Event]:
+        """Yield the run's events after a cursor: history, then live until it ends."""
+        return self._client.events(self.id, after=after, follow=follow)
+
+    async def result(self, timeout: float | timedelta | None = None) -> R:
+        """Return what the run returned.
+
+        Raises:
+            RunError: it failed, was cancelled, or rests where only a person or other code can help.
+            TimeoutError: it has not ended in time; the run goes on.
+        """
+        limit = seconds(timeout) if timeout is not None else None
+        info = await self._client.wait(self.id, timeout_seconds=limit)
+        if info.status is not Status.COMPLETED:
+            raise RunError(run=self.id, status=info.status, reason=info.reason or str(info.status), error=info.error)
+        if self._codec is None:
+            return cast(R, info.result)
+        return cast(R, self._codec.decode(msgspec.json.encode(info.result), f"the result of run {self.id}"))
+
+    async def resolve(self, step: str, value: Any, *, by: str | None = None, note: str | None = None) -> None:
+        """End a step's doubt: with the value it returned, or with `hf.NOT_DONE`.
+
+        Raises:
+            NotFound: the run has no such step in doubt.
+        """
+        await self._client.resolve(self.id, step, value, by=by, note=note)

@@ -1,0 +1,79 @@
+"""Starting a run is writing its first entry."""
+
+import secrets
+from collections.abc import Mapping
+from hashlib import sha256
+
+import msgspec
+from msgspec import Raw
+
+from holdfast.core import limits
+from holdfast.core.checksum import ZERO, StoredEntry, checksum
+from holdfast.core.codec import NULL
+from holdfast.core.entry import BlobRef, RunStarted, encode_body
+from holdfast.core.errors import InvalidInput
+from holdfast.core.ids import checked_key, checked_text, id_bytes, new_run_id
+from holdfast.store.protocol import NewBlob, NewRun, RunRow
+
+
+class Start(msgspec.Struct, frozen=True, kw_only=True):
+    """What is asked of a new run; `input` is the canonical JSON of its named arguments."""
+
+    name: str
+    input: bytes
+    key: str | None = None
+    code: str = ""
+    pin: bool = False
+    labels: Mapping[str, str] = {}
+    delay_seconds: float = 0.0
+
+
+def new_run(start: Start, *, tenant: str, now: int) -> NewRun:
+    """Return the row and the first entry of a new run.
+
+    Raises:
+        InvalidInput: the key, the name or a label cannot be kept.
+    """
+    if start.key is not None:
+        checked_key(start.key)
+    checked_text("the name", start.name, limits.NAME_BYTES)
+    labels = _labels(start.labels)
+    run, digest = new_run_id(), sha256(start.input).hexdigest()
+    due_at = now + int(start.delay_seconds * 1e6)
+    inline = len(start.input) <= limits.INLINE_BYTES
+    entry = RunStarted(
+        name=start.name,
+        tenant=tenant,
+        digest=digest,
+        seed=secrets.token_hex(16),
+        root=run,
+        key=start.key,
+        code=start.code,
+        pin=start.pin,
+        labels=labels,
+        due_at=due_at if start.delay_seconds else None,
+        raw=Raw(start.input) if inline else NULL,
+        blob=None if inline else BlobRef(digest, len(start.input)),
+    )
+    body = encode_body(entry)
+    first = StoredEntry(
+        1, entry.type, entry.version, now, 0, body,
+        checksum(id_bytes(run), 1, now, entry.version, entry.type, 0, ZERO, body),
+    )  # fmt: skip
+    row = RunRow(
+        run=run, number=0, tenant=tenant, name=start.name, digest=digest, created_at=now, updated_at=now, key=start.key,
+        code=start.code, pin=start.pin, labels=labels, due_at=due_at,
+    )  # fmt: skip
+    return NewRun(row=row, first=first, blobs=() if inline else (NewBlob(digest, start.input),))
+
+
+def _labels(labels: Mapping[str, str]) -> dict[str, str]:
+    for name, value in labels.items():
+        checked_text("a label's name", name, limits.LABEL_BYTES)
+        if not isinstance(value, str):
+            raise InvalidInput(f"label {name!r} must be text, not {type(value).__name__}")
+        if value:
+            checked_text(f"label {name!r}", value, limits.LABEL_BYTES)
+    if sum(len(name) + len(value) for name, value in labels.items()) > limits.LABEL_BYTES:
+        raise InvalidInput(f"the labels are over {limits.LABEL_BYTES:,} bytes together")
+    return dict(labels)

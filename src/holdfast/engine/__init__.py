@@ -1,0 +1,1 @@
+"""The write side: workers that claim runs and drive their code."""

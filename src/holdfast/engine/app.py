@@ -1,0 +1,48 @@
+"""What a program can drive: its durable functions, their dependencies and their version."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from holdfast.core.errors import InvalidInput
+from holdfast.engine.function import Durable
+
+
+class App:
+    """The parts of a program, by name. Nothing is registered anywhere else."""
+
+    def __init__(
+        self,
+        *parts: Durable[Any, *tuple[Any, ...]],
+        deps: Callable[[], Any] | None = None,
+        version: str | None = None,
+        secrets: Sequence[str] = (),
+    ) -> None:
+        self.deps, self.version, self.secrets = deps, version, tuple(secrets)
+        self._functions: dict[str, Durable[Any, *tuple[Any, ...]]] = {}
+        for part in parts:
+            self.add(part)
+
+    def add(self, part: Durable[Any, *tuple[Any, ...]]) -> None:
+        """Add a durable function.
+
+        Raises:
+            InvalidInput: it is not one, or another has its name.
+        """
+        if not isinstance(part, Durable):
+            raise InvalidInput(f"hf.App takes durable functions, not {part!r}; decorate it with @hf.durable")
+        known = self._functions.get(part.name)
+        if known is not None and known is not part:
+            raise InvalidInput(f"two functions are called {part.name!r}: give one of them @hf.durable(name=...)")
+        self._functions[part.name] = part
+
+    def get(self, name: str) -> Durable[Any, *tuple[Any, ...]] | None:
+        """Return the function of that name."""
+        return self._functions.get(name)
+
+    def code(self, part: Durable[Any, *tuple[Any, ...]]) -> str:
+        """Return the version of a part's code: as given, else a digest of its source."""
+        return self.version or part.code
+
+    def serves(self) -> dict[str, str]:
+        """Return every name with its code version."""
+        return {name: self.code(part) for name, part in self._functions.items()}

@@ -1,0 +1,221 @@
+"""The verbs of a durable function."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from hashlib import sha256
+from random import Random
+from typing import Any, NoReturn, TypeVar, TypeVarTuple, overload
+from uuid import UUID
+
+from msgspec import Raw
+
+from holdfast.core import entry as e
+from holdfast.core.codec import Codec, canonical, encode
+from holdfast.core.derive import derived_random, derived_uuid
+from holdfast.core.errors import Diverged, InvalidInput, Misuse
+from holdfast.core.retry import Retry, seconds
+from holdfast.core.status import Effect
+from holdfast.core.stepkey import counted_key, encode_part, explicit_key, root_branch
+from holdfast.engine.drive import Drive
+from holdfast.engine.effects import StepCall
+from holdfast.engine.function import as_effect, step_code
+from holdfast.engine.log import SILENT
+from holdfast.engine.payload import store_value
+from holdfast.engine.step import Step
+from holdfast.journal.replay import FRESH, Answer, Recorded
+from holdfast.store.protocol import Transaction
+
+Args = TypeVarTuple("Args")
+R = TypeVar("R")
+Deps = TypeVar("Deps")
+_ANY = Codec(Any)
+_INT = Codec(int)
+
+
+class Context:
+    """A durable function's way to everything that must hold through a crash.
+
+    Between its verbs the function's code runs again on every resume, so it may compute but not act.
+    """
+
+    __slots__ = ("_branch", "_busy", "_counts", "_drive", "_random", "_task")
+
+    def __init__(self, drive: Drive) -> None:
+        self._drive = drive
+        self._branch = root_branch(drive.state.generation)
+        self._counts: dict[str, int] = {}
+        self._busy = False
+        self._task = asyncio.current_task()
+        self._random: Random | None = None
+
+    @property
+    def run_id(self) -> str:
+        """The run's id."""
+        return self._drive.lease.row.run
+
+    # An injected parameter comes first, so those overloads stand before the plain ones.
+    @overload
+    async def step(
+        self, function: Callable[[Step[Deps], *Args], Awaitable[R]], /, *args: *Args, key: str | None = ...,
+        name: str | None = ..., effect: Effect | str | None = ..., verify: Callable[..., Any] | None = ...,
+        in_doubt: str | None = ..., retry: Retry | None = ..., timeout: float | timedelta | None = ...,
+        returns: Any = ..., not_performed: tuple[type[BaseException], ...] | None = ...,
+    ) -> R: ...  # fmt: skip
+    @overload
+    async def step(
+        self, function: Callable[[Step[Deps], *Args], R], /, *args: *Args, key: str | None = ...,
+        name: str | None = ..., effect: Effect | str | None = ..., verify: Callable[..., Any] | None = ...,
+        in_doubt: str | None = ..., retry: Retry | None = ..., timeout: float | timedelta | None = ...,
+        returns: Any = ..., not_performed: tuple[type[BaseException], ...] | None = ...,
+    ) -> R: ...  # fmt: skip
+    @overload
+    async def step(
+        self, function: Callable[[Transaction, *Args], R], /, *args: *Args, key: str | None = ...,
+        name: str | None = ..., effect: Effect | str | None = ..., verify: Callable[..., Any] | None = ...,
+        in_doubt: str | None = ..., retry: Retry | None = ..., timeout: float | timedelta | None = ...,
+        returns: Any = ..., not_performed: tuple[type[BaseException], ...] | None = ...,
+    ) -> R: ...  # fmt: skip
+    @overload
+    async def step(
+        self, function: Callable[[*Args], Awaitable[R]], /, *args: *Args, key: str | None = ...,
+        name: str | None = ..., effect: Effect | str | None = ..., verify: Callable[..., Any] | None = ...,
+        in_doubt: str | None = ..., retry: Retry | None = ..., timeout: float | timedelta | None = ...,
+        returns: Any = ..., not_performed: tuple[type[BaseException], ...] | None = ...,
+    ) -> R: ...  # fmt: skip
+    @overload
+    async def step(
+        self, function: Callable[[*Args], R], /, *args: *Args, key: str | None = ...,
+        name: str | None = ..., effect: Effect | str | None = ..., verify: Callable[..., Any] | None = ...,
+        in_doubt: str | None = ..., retry: Retry | None = ..., timeout: float | timedelta | None = ...,
+        returns: Any = ..., not_performed: tuple[type[BaseException], ...] | None = ...,
+    ) -> R: ...  # fmt: skip
+    async def step(self, function: Any, /, *args: Any, key: str | None = None, name: str | None = None, **policy: Any) -> Any:
+        """Call `function(*args)` and record its result; a step with a recorded outcome returns it instead.
+
+        Positional arguments are the function's, keywords are Holdfast's (`functools.partial` carries the function's).
+
+        Raises:
+            StepError: the function raised, now or when it was first called.
+            InDoubt: a `once` step may or may not have happened.
+        """
+        if self._busy or self._drive.refused is not None or asyncio.current_task() is not self._task:
+            self._refuse()
+        keywords: dict[str, Any] = {}
+        while isinstance(function, partial):
+            args, keywords, function = function.args + args, function.keywords | keywords, function.func
+        code = step_code(function)
+        step_key = self._key(code.name if name is None else encode_part(name), key)
+        drive = self._drive
+        digest = sha256(canonical(code.input_form(args, keywords), f"the input of step {step_key}")).hexdigest()
+        answer = self._ask(step_key, digest)
+        call = StepCall(drive, code, args, keywords, step_key, digest)
+        if policy:
+            _declare(call, policy)
+        self._busy = True
+        try:
+            if answer is FRESH:
+                return await call.attempt(1)
+            return await call.answer(answer)
+        finally:
+            self._busy = False
+
+    def _key(self, name: str, key: str | None) -> str:
+        if key is not None:
+            step_key = explicit_key(self._branch, key)
+            if step_key in self._counts:
+                raise InvalidInput(f"step key {key!r} was used before in this run")
+            self._counts[step_key] = 1
+            return step_key
+        if not name:
+            raise InvalidInput("a lambda has no name that stays: give the step a key=")
+        nth = self._counts[name] = self._counts.get(name, 0) + 1
+        return counted_key(self._branch, name, nth)
+
+    def _ask(self, step_key: str, digest: str | None) -> Answer:
+        try:
+            return self._drive.replay.ask(self._branch, step_key, digest)
+        except Diverged as diverged:
+            raise self._drive.refuse(diverged) from None
+
+    def _refuse(self) -> NoReturn:
+        if self._drive.refused is not None:
+            raise self._drive.refused
+        if asyncio.current_task() is not self._task:
+            raise Misuse(
+                "a context verb was called from another task than the run's own: its order would differ on replay. "
+                "(asyncio.wait_for starts one on Python 3.11: use asyncio.timeout.)"
+            )
+        raise Misuse("a step is still under way: steps of one branch may not overlap")
+
+    def _enter(self) -> None:
+        if self._busy or self._drive.refused is not None or asyncio.current_task() is not self._task:
+            self._refuse()
+
+    async def emit(self, value: Any, *, name: str = "emit") -> None:
+        """Tell whoever watches; once, however often the run is resumed."""
+        self._enter()
+        step_key = self._key(encode_part(name), None)
+        if self._ask(step_key, None) is not FRESH:
+            return
+        raw, blob, blobs, _ = store_value(_ANY, value, f"what {step_key} emits", self._drive.secrets)
+        self._busy = True
+        try:
+            await self._drive.write(e.Emitted(step=step_key, name=name, raw=raw, blob=blob), blobs=blobs)
+        finally:
+            self._busy = False
+
+    def now(self) -> datetime:
+        """Return the time; the same on every replay. It is recorded with the next entry."""
+        self._enter()
+        step_key = self._key("now", None)
+        answer = self._ask(step_key, None)
+        if isinstance(answer, Recorded):
+            micros = _INT.decode(answer.raw)
+        else:
+            micros = self._drive.store.now()
+            self._drive.journal.note(e.ValueTaken(step=step_key, name="now", raw=Raw(encode(micros))))
+        return datetime.fromtimestamp(0, UTC) + timedelta(microseconds=micros)
+
+    @property
+    def random(self) -> Random:
+        """A generator that gives the same numbers on every replay."""
+        if self._random is None:
+            self._random = derived_random(self._drive.state.seed, self._branch)
+        return self._random
+
+    def uuid(self) -> UUID:
+        """Return an id that is the same on every replay, and no other run's."""
+        self._enter()
+        nth = self._counts["uuid()"] = self._counts.get("uuid()", 0) + 1
+        return derived_uuid(self._drive.state.seed, counted_key(self._branch, "uuid", nth))
+
+    @property
+    def log(self) -> Any:
+        """A logger bound to the run, silent on replay."""
+        return SILENT if self._drive.replay.replaying else self._drive.log
+
+
+def _declare(call: StepCall, policy: dict[str, Any]) -> None:
+    """Let what the call says take precedence over what the function declared."""
+    known = {"effect", "verify", "in_doubt", "retry", "timeout", "returns", "not_performed"}
+    unknown = sorted(set(policy) - known)
+    if unknown:
+        raise InvalidInput(
+            f"ctx.step takes no {', '.join(unknown)}=: keywords are Holdfast's; use functools.partial for the function's"
+        )
+    if (effect := as_effect(policy.get("effect"))) is not None:
+        call.effect = effect
+    if policy.get("in_doubt") is not None:
+        if policy["in_doubt"] not in ("raise", "wait"):
+            raise InvalidInput(f"in_doubt= is 'raise' or 'wait', not {policy['in_doubt']!r}")
+        call.in_doubt = policy["in_doubt"]
+    call.verify = policy.get("verify") or call.verify
+    call.retry = policy.get("retry") or call.retry
+    if policy.get("timeout") is not None:
+        call.timeout = seconds(policy["timeout"])
+    if policy.get("returns") is not None:
+        call.codec = call.code.codec(policy["returns"])
+    call.not_performed = policy.get("not_performed") or call.not_performed
+

@@ -1,0 +1,222 @@
+"""What stays the same while one worker drives one run: its journal, its replay, its code's surroundings."""
+
+import asyncio
+import inspect
+import random
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, NoReturn, TypeVar
+
+from holdfast.core import entry as e
+from holdfast.core.errors import Damaged, Diverged, Lost, Parked
+from holdfast.core.fold import RunState, fold
+from holdfast.core.status import Status
+from holdfast.engine.chunks import Chunks
+from holdfast.engine.function import StepCode
+from holdfast.engine.payload import Secrets
+from holdfast.engine.threads import Threads
+from holdfast.journal.journal import Journal, load
+from holdfast.journal.replay import Replay
+from holdfast.store.protocol import Committed, InboxMoved, Lease, Outcome, RowChange, Store, Transaction
+
+
+Refusal = TypeVar("Refusal", Diverged, Damaged)
+
+
+class Surroundings:
+    """What a worker gives to every run it drives."""
+
+    def __init__(self, *, deps: Any = None, secrets: Secrets | None = None, log: Any = None) -> None:
+        self.deps = deps
+        self.secrets = secrets if secrets is not None else Secrets()
+        self.threads = Threads()
+        self.log = log
+
+
+class Drive:
+    """One run under one lease."""
+
+    def __init__(self, store: Store, lease: Lease, around: Surroundings, code: str) -> None:
+        self.store, self.lease, self.around, self.code = store, lease, around, code
+        self.deps, self.secrets, self.threads = around.deps, around.secrets, around.threads
+        self.loop = asyncio.get_running_loop()
+        self.replay = Replay()
+        self.state = RunState()
+        self.started: e.RunStarted | None = None
+        self.chunks: Chunks | None = None
+        self.stopping = False
+        self.refused: Diverged | Damaged | None = None
+        """Why the run may not go on, once something it recorded does not fit."""
+        self.cancelled_late = False
+        """Set when a cancellation came while an entry was being written, and was passed over."""
+        self.chance: Callable[[], float] = random.random
+
+    @property
+    def log(self) -> Any:
+        """A logger bound to the run."""
+        return self.around.log.bind(run=self.lease.row.run)
+
+    async def load(self) -> None:
+        """Read the journal and make ready to append.
+
+        Raises:
+            Damaged: the journal does not add up.
+            UnknownEntry: it holds what this version cannot read.
+        """
+
+        def take(entry: e.Entry) -> None:
+            self.state = fold(self.state, entry)
+            self.replay.take(entry)
+            if isinstance(entry, e.RunStarted):
+                self.started = entry
+
+        row = await load(self.store, self.lease.row.run, take)
+        if row.fence != self.lease.fence or row.owner != self.lease.worker:
+            raise Lost("the run was claimed by another worker")
+        self._check_row()
+        self.journal = Journal(self.store, self.lease, row)
+
+    def _check_row(self) -> None:
+        row, started = self.lease.row, self.started
+        if started is None or (row.name, row.key, row.tenant, row.digest) != (
+            started.name, started.key, started.tenant, started.digest,
+        ):  # fmt: skip
+            raise Damaged(run=row.run, seq=1, what="the row and the first entry do not name the same thing")
+
+    def refuse(self, error: Refusal) -> Refusal:
+        """Remember why the run may not go on, so that code which swallows the error cannot act; return it to raise."""
+        if self.refused is None:
+            self.refused = error
+        return error
+
+    def resumed(self) -> None:
+        """Write that this worker took the run up; what follows is behind it."""
+        lease = self.lease
+        entry = e.RunResumed(
+            worker=lease.worker, fence=lease.fence, attempt=lease.row.attempt, why=lease.why, code=self.code
+        )
+        self.write_soon(entry, progress=False, drop=("*",))
+
+    # Writing
+
+    async def write(self, *entries: e.Entry, guarded: bool = False, **rest: Any) -> None:
+        """Append and return when it is on disk.
+
+        A cancellation that comes meanwhile comes too late: the fact is written, and the code must see what a replay
+        will see. Only a shutdown still ends the wait.
+
+        Raises:
+            Lost: the lease is gone.
+        """
+        while True:
+            waiting = self.journal.append(*entries, guarded=guarded, **rest)
+            outcome = await self._outcome(waiting)
+            if outcome.__class__ is Committed:
+                return
+            if not isinstance(outcome, InboxMoved):
+                self.journal.check(outcome)
+            self._saw(outcome)
+
+    async def _outcome(self, waiting: Awaitable[Outcome]) -> Outcome:
+        try:
+            return await waiting
+        except asyncio.CancelledError:
+            if self.stopping or not isinstance(waiting, asyncio.Future) or not waiting.done():
+                raise
+            self.cancelled_late = True
+            return waiting.result()
+
+    async def transact(self, work: Callable[[Transaction], e.Entry], *, deadline_seconds: float) -> None:
+        """Call `work` in a transaction of the store and append the entry that it returns there."""
+        while True:
+            # Its own task, so that a cancellation of the code cannot part the transaction from its outcome.
+            waiting = asyncio.ensure_future(self.journal.transact(work, deadline_seconds=deadline_seconds))
+            while not waiting.done():
+                try:
+                    await asyncio.shield(waiting)
+                except asyncio.CancelledError:
+                    if self.stopping:
+                        raise
+                except Exception:
+                    break
+            outcome = waiting.result()
+            if not isinstance(outcome, InboxMoved):
+                return self.journal.check(outcome)
+            self._saw(outcome)
+
+    def _saw(self, moved: InboxMoved) -> None:
+        self.journal.control_seq, self.journal.inbox_seq = moved.control_seq, moved.inbox_seq
+        self.journal.take_back()
+
+    def write_soon(self, *entries: e.Entry, **rest: Any) -> None:
+        """Append without waiting; the next entry's fate is this one's too."""
+        waiting = asyncio.ensure_future(self.journal.append(*entries, **rest))
+        waiting.add_done_callback(_heard)
+
+    async def park(self, reason: str, *, due_at: int | None, step: str | None = None, detail: str = "") -> NoReturn:
+        """Put the run to rest and leave its code.
+
+        Raises:
+            Parked: always.
+        """
+        await self.rest(Status.WAITING, reason, due_at=due_at, step=step, detail=detail)
+        raise Parked(reason)
+
+    async def rest(
+        self, status: Status, reason: str, *, due_at: int | None = None, step: str | None = None, detail: str = "",
+        code: str | None = None,
+    ) -> None:  # fmt: skip
+        """Write where the run rests, and give up the lease."""
+        refused = self.lease.row.refused
+        if code is not None:
+            refused = f"{refused or '|'}{code}|"
+        entry = e.RunParked(status=status, reason=reason, detail=detail, step=step, due_at=due_at, code=code)
+        change = RowChange(
+            status=status,
+            reason=f"{reason}: {detail}" if detail else reason,
+            due_at=due_at,
+            refused=refused,
+            seen_seq=self.journal.inbox_seq,
+        )
+        # A post that came since the last look refuses this once; it is then behind `seen_seq`, so the run wakes at once.
+        outcome = await self.journal.append(entry, change=change)
+        while isinstance(outcome, InboxMoved):
+            self._saw(outcome)
+            outcome = await self.journal.append(entry, change=change)
+        self.journal.check(outcome)
+
+    async def finish(self, entry: e.RunFinished, blobs: Sequence[Any] = ()) -> None:
+        """Write the ending, and give up the lease."""
+        change = RowChange(
+            status=entry.status,
+            reason=entry.reason,
+            refused=self.lease.row.refused,
+        )
+        await self.write(entry, change=change, guarded=True, blobs=blobs, drop=("*",) if self.chunks else ())
+
+    def open_chunks(self) -> Chunks:
+        """Return the previews of this lease."""
+        if self.chunks is None:
+            self.chunks = Chunks(self.store, self.lease, self.secrets, self.loop)
+        return self.chunks
+
+    # Performing
+
+    async def perform(self, code: StepCode, args: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
+        """Call a step function without blocking the event loop, whichever kind it is."""
+        if code.is_async:
+            return await code.function(*args, **keywords)
+        return await self.perform_plain(code.function, args, keywords)
+
+    async def perform_plain(
+        self, function: Callable[..., Any], args: Sequence[Any], keywords: Mapping[str, Any]
+    ) -> Any:
+        """Call a function of either kind, awaiting what it returns if that is awaitable."""
+        if inspect.iscoroutinefunction(function):
+            return await function(*args, **keywords)
+        value = await self.threads.call(lambda: function(*args, **keywords))
+        return await value if inspect.isawaitable(value) else value
+
+
+def _heard(waiting: "asyncio.Future[Any]") -> None:
+    if not waiting.cancelled():
+        waiting.exception()

@@ -1,0 +1,317 @@
+"""How a step is performed, interrupted, doubted and resolved, by its declared effect."""
+
+import asyncio
+import inspect
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.core import entry as e
+from holdfast.core import limits
+from holdfast.core.codec import Codec
+from holdfast.core.derive import idempotency_key
+from holdfast.core.errors import Damaged, Diverged, InDoubt, InvalidValue, NotFound, StepError, Unwind
+from holdfast.core.retry import Retry, seconds
+from holdfast.core.status import NOT_DONE, Effect
+from holdfast.engine.drive import Drive
+from holdfast.engine.function import StepCode
+from holdfast.engine.payload import error_info, load_value, store_value
+from holdfast.engine.step import Step
+from holdfast.journal import replay as r
+from holdfast.store.protocol import Transaction
+
+_IN_PROCESS_SECONDS = 1.0
+"""A retry due sooner than this is waited for; a later one parks the run."""
+
+
+class _Undone(Exception):
+    """Carries an error out of a transaction step, whose writes are thereby rolled back."""
+
+
+class StepCall:
+    """One step asked for by the run's code."""
+
+    __slots__ = (
+        "args", "code", "codec", "digest", "drive", "effect", "in_doubt", "key", "keywords", "not_performed", "retry",
+        "timeout", "verify",
+    )  # fmt: skip
+
+    def __init__(
+        self, drive: Drive, code: StepCode, args: Sequence[Any], keywords: dict[str, Any], key: str, digest: str
+    ) -> None:
+        policy = code.policy
+        self.drive, self.code, self.args, self.keywords, self.key, self.digest = drive, code, args, keywords, key, digest
+        self.codec: Codec = code.codec(None)
+        self.effect: Effect = policy.effect or Effect.REPEAT
+        self.verify = policy.verify
+        self.in_doubt = policy.in_doubt or "raise"
+        self.retry: Retry | None = policy.retry
+        self.timeout: float | None = seconds(policy.timeout) if policy.timeout is not None else None
+        self.not_performed = policy.not_performed or ()
+
+    async def answer(self, answer: r.Answer) -> Any:
+        """Act on what the journal recorded for this step."""
+        match answer:
+            case r.Fresh():
+                return await self.attempt(1)
+            case r.Recorded():
+                return await self._load(answer)
+            case r.Failed(error=error, attempts=attempts):
+                raise StepError(step=self.key, type=error.type, message=error.message, attempts=attempts)
+            case r.Cancelled():
+                return await asyncio.get_running_loop().create_future()
+            case r.Retrying(attempt=attempt, retry_at=retry_at):
+                await self._wait_until(retry_at, "retry")
+                return await self.attempt(attempt + 1)
+            case r.Reopened(attempt=attempt):
+                return await self.attempt(attempt + 1)
+            case r.GivenUp(message=message, attempts=attempts):
+                raise InDoubt(step=self.key, message=message, attempts=attempts)
+            case r.InQuestion():
+                return await self._resolve(answer)
+            case r.Interrupted(effect=Effect.ONCE):
+                return await self._doubt("crash", answer.attempt, answer.started_at, None)
+            case r.Interrupted():
+                return await self.attempt(answer.attempt + 1)
+
+    async def _load(self, recorded: r.Recorded) -> Any:
+        drive = self.drive
+        try:
+            return await load_value(
+                drive.store, drive.lease.row.tenant, self.codec, recorded.raw, recorded.blob, f"the result of {self.key}"
+            )
+        except (Damaged, NotFound) as error:
+            raise drive.refuse(Damaged(run=drive.lease.row.run, seq=None, what=f"{self.key}: {error}")) from error
+        except InvalidValue as error:
+            asked = f"it as {self.codec.annotation!r}, which its recorded result is not"
+            raise drive.refuse(Diverged(seq=0, recorded=f"{self.key!r}", asked=asked)) from error
+
+    # Performing
+
+    async def attempt(self, attempt: int) -> Any:
+        """Perform the step by its effect and record what comes of it."""
+        if self.code.inject == "transaction":
+            return await self._transact(attempt)
+        started_at = 0
+        if self.effect is not Effect.REPEAT:
+            started_at = await self._intend(attempt)
+        try:
+            value = await self._call(attempt)
+            stored = store_value(self.codec, value, f"the result of {self.key}", self.drive.secrets)
+        except Unwind:
+            raise
+        except asyncio.CancelledError:
+            self._cancelled(attempt)
+            raise
+        except Exception as error:
+            return await self._failed(error, attempt, started_at)
+        raw, blob, blobs, back = stored
+        await self.drive.write(
+            e.StepCompleted(step=self.key, digest=self.digest, attempt=attempt, raw=raw, blob=blob),
+            blobs=blobs,
+            drop=self._drop(),
+        )
+        return back
+
+    async def _intend(self, attempt: int) -> int:
+        timeout = int(self.timeout * 1e6) if self.timeout is not None else None
+        entry = e.StepStarted(
+            step=self.key, digest=self.digest, effect=self.effect, attempt=attempt, timeout=timeout
+        )
+        drive = self.drive
+        drive.cancelled_late = False
+        await drive.write(entry, guarded=True)
+        if drive.cancelled_late:
+            # The code's timeout ran out before the effect began: it is known not to have happened.
+            self._record_cancel(attempt)
+            raise asyncio.CancelledError
+        return drive.store.now()
+
+    def _drop(self) -> Sequence[str]:
+        chunks = self.drive.chunks
+        return (self.key,) if chunks is not None and chunks.close(self.key) else ()
+
+    async def _call(self, attempt: int) -> Any:
+        arguments = (self._step(attempt), *self.args) if self.code.inject == "step" else self.args
+        if self.timeout is None:
+            return await self.drive.perform(self.code, arguments, self.keywords)
+        async with asyncio.timeout(self.timeout):
+            return await self.drive.perform(self.code, arguments, self.keywords)
+
+    def _step(self, attempt: int) -> Step[Any]:
+        drive = self.drive
+        return Step(
+            deps=drive.deps,
+            idempotency_key=idempotency_key(drive.state.seed, self.key),
+            run_id=drive.lease.row.run,
+            attempt=attempt,
+            log=drive.log.bind(step=self.key, attempt=attempt),
+            emit=lambda value: drive.open_chunks().emit(self.key, attempt, value),
+        )
+
+    async def _transact(self, attempt: int) -> Any:
+        """Run the function and write its entry in one transaction: it happens exactly as often as it is recorded."""
+        drive, back = self.drive, None
+
+        def work(transaction: Transaction) -> e.Entry:
+            nonlocal back
+            try:
+                value = self.code.function(transaction, *self.args, **self.keywords)
+                if inspect.iscoroutine(value):
+                    value.close()
+                    raise TypeError("a transaction step is a plain function, not an async one")
+                raw, blob, _, back = store_value(self.codec, value, f"the result of {self.key}", drive.secrets)
+                if blob is not None:
+                    raise ValueError(f"a transaction step's result may be at most {limits.INLINE_BYTES:,} bytes")
+            except Exception as error:
+                raise _Undone from error
+            return e.StepCompleted(step=self.key, digest=self.digest, attempt=attempt, raw=raw)
+
+        try:
+            deadline = self.timeout if self.timeout is not None else limits.TRANSACTION_SECONDS
+            await drive.transact(work, deadline_seconds=deadline)
+        except _Undone as undone:
+            cause = undone.__cause__
+            assert isinstance(cause, Exception)
+            return await self._failed(cause, attempt, 0)
+        except TimeoutError as error:
+            return await self._failed(error, attempt, 0)
+        return back
+
+    # Failing
+
+    async def _failed(self, error: Exception, attempt: int, started_at: int) -> Any:
+        declared = isinstance(error, self.not_performed)
+        doubtful = self.effect is Effect.ONCE and self.code.inject != "transaction"
+        if doubtful and not declared:
+            why = "timeout" if isinstance(error, TimeoutError) and self.timeout is not None else "error"
+            return await self._doubt(why, attempt, started_at, error)
+        info = error_info(error, self.drive.secrets)
+        retry_at = self._retry_at(error, attempt)
+        await self.drive.write(
+            e.StepFailed(step=self.key, digest=self.digest, attempt=attempt, error=info, retry_at=retry_at),
+            drop=self._drop(),
+        )
+        if retry_at is None:
+            raise StepError(step=self.key, type=info.type, message=info.message, attempts=attempt) from error
+        await self._wait_until(retry_at, "retry")
+        return await self.attempt(attempt + 1)
+
+    def _retry_at(self, error: Exception, attempt: int) -> int | None:
+        if self.retry is None or not self.retry.wants(error, attempt):
+            return None
+        delay = self.retry.delay_seconds(attempt, self.drive.chance())
+        return self.drive.store.now() + int(delay * 1e6)
+
+    def _cancelled(self, attempt: int) -> None:
+        """Record that the run's own code cancelled the step; a shutdown records nothing.
+
+        Queued but not awaited: whatever the code does next is written behind it.
+        """
+        if self.drive.stopping:
+            return
+        if self.effect is Effect.ONCE:
+            self.drive.write_soon(e.StepDoubted(step=self.key, why="cancelled", attempt=attempt), drop=self._drop())
+        else:
+            self._record_cancel(attempt)
+
+    def _record_cancel(self, attempt: int) -> None:
+        info = e.ErrorInfo(type="CancelledError", message="cancelled by the run's own code")
+        entry = e.StepFailed(step=self.key, digest=self.digest, attempt=attempt, error=info, cancelled=True)
+        self.drive.write_soon(entry, drop=self._drop())
+
+    async def _wait_until(self, at: int, why: str) -> None:
+        wait_seconds = (at - self.drive.store.now()) / 1e6
+        if wait_seconds > _IN_PROCESS_SECONDS:
+            await self.drive.park(why, due_at=at, step=self.key)
+        elif wait_seconds > 0:
+            await asyncio.sleep(wait_seconds)
+
+    # Doubt
+
+    async def _doubt(self, why: str, attempt: int, started_at: int, error: Exception | None) -> Any:
+        info = error_info(error, self.drive.secrets) if error is not None else None
+        await self.drive.write(
+            e.StepDoubted(step=self.key, why=why, attempt=attempt, error=info), drop=self._drop()
+        )
+        timeout = int(self.timeout * 1e6) if self.timeout is not None else None
+        text = f"{info.type}: {info.message}" if info is not None else why
+        return await self._resolve(r.InQuestion(attempt, started_at, timeout, text))
+
+    async def _resolve(self, doubt: r.InQuestion) -> Any:
+        """End the doubt by a person's word, by `verify`, or by the declared policy."""
+        for post in await self.drive.store.inbox(self.drive.lease.row.run):
+            if post.kind == "resolve":
+                word = msgspec.json.decode(post.body, type=Resolution)
+                if word.step == self.key:
+                    return await self._by_person(word, post.seq, doubt)
+        if self.verify is not None:
+            found = await self._ask_verify()
+            if found is NOT_DONE:
+                await self._wait_out(doubt)
+                await self._write_resolved(how="verify", outcome="not_done")
+                return await self.attempt(doubt.attempt + 1)
+            if found is not _UNKNOWN:
+                raw, blob, blobs, back = store_value(self.codec, found, f"verify of {self.key}", self.drive.secrets)
+                await self._write_resolved(how="verify", outcome="done", raw=raw, blob=blob, blobs=blobs)
+                return back
+        if self.in_doubt == "wait":
+            await self.drive.park("doubt", due_at=None, step=self.key, detail=f"step {self.key} is in doubt: {doubt.why}")
+        await self._write_resolved(how="policy", outcome="unknown")
+        raise InDoubt(step=self.key, message=doubt.why, attempts=doubt.attempt)
+
+    async def _ask_verify(self) -> Any:
+        """Return what `verify` found: a value, NOT_DONE, or that it is still unknown."""
+        assert self.verify is not None
+        try:
+            found = await self.drive.perform_plain(self.verify, self.args, self.keywords)
+            if found is not NOT_DONE:
+                self.codec.round_trip(found, f"verify of {self.key}")
+        except Unwind:
+            raise
+        except Exception as error:
+            # A check that cannot run proves nothing.
+            self.drive.log.warning("verify could not tell", step=self.key, error=repr(error))
+            return _UNKNOWN
+        return found
+
+    async def _wait_out(self, doubt: r.InQuestion) -> None:
+        """Before another attempt: a request of the first may still act until its timeout has passed."""
+        window = doubt.timeout if doubt.timeout is not None else int(limits.IN_FLIGHT_SECONDS * 1e6)
+        due_at = doubt.started_at + window
+        if self.drive.store.now() < due_at:
+            detail = f"step {self.key} seems not done, but a request of its may still be under way"
+            await self.drive.park("doubt", due_at=due_at, step=self.key, detail=detail)
+
+    async def _by_person(self, word: "Resolution", post: int, doubt: r.InQuestion) -> Any:
+        if word.done:
+            self.codec.decode(word.value, f"the value given for {self.key}")
+        await self._write_resolved(
+            how="person",
+            outcome="done" if word.done else "not_done",
+            raw=word.value,
+            by=word.by,
+            note=word.note,
+            consumed=(post,),
+        )
+        if word.done:
+            return self.codec.decode(word.value)
+        return await self.attempt(doubt.attempt + 1)
+
+    async def _write_resolved(self, *, how: str, outcome: str, **rest: Any) -> None:
+        fields = {name: rest.pop(name) for name in ("raw", "blob", "by", "note") if name in rest}
+        await self.drive.write(e.StepResolved(step=self.key, how=how, outcome=outcome, **fields), **rest)
+
+
+class Resolution(msgspec.Struct, frozen=True):
+    """The body of a `resolve` post."""
+
+    step: str
+    done: bool
+    value: msgspec.Raw = e.NULL
+    by: str | None = None
+    note: str | None = None
+
+
+_UNKNOWN = object()

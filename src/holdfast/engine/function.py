@@ -1,0 +1,264 @@
+"""Durable functions and step functions, looked at once: names, parameters, types and declared policies."""
+
+import functools
+import inspect
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from hashlib import sha256
+from typing import Any, Final, Generic, TypeVar, TypeVarTuple, get_origin, get_type_hints, overload
+
+from msgspec import Raw
+
+from holdfast.core import limits
+from holdfast.core.codec import Codec, canonical
+from holdfast.core.errors import InvalidInput, InvalidValue
+from holdfast.core.ids import checked_text
+from holdfast.core.retry import Retry
+from holdfast.core.status import Effect
+from holdfast.core.stepkey import encode_part
+from holdfast.engine.step import Step
+from holdfast.store.protocol import Transaction
+
+Args = TypeVarTuple("Args")
+R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
+
+_SPEC: Final = "__holdfast_step__"
+_NAMED: Final = Codec(dict[str, Raw])
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What a step's author declared; None means not said, so that a call may say it and a default may follow."""
+
+    name: str | None = None
+    effect: Effect | None = None
+    verify: Callable[..., Any] | None = None
+    in_doubt: str | None = None
+    retry: Retry | None = None
+    timeout: float | timedelta | None = None
+    returns: Any = None
+    not_performed: tuple[type[BaseException], ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.in_doubt not in (None, "raise", "wait"):
+            raise InvalidInput(f"in_doubt= is 'raise' or 'wait', not {self.in_doubt!r}")
+        if self.effect is not None and self.effect not in list(Effect):
+            raise InvalidInput(f"effect= is 'repeat', 'keyed' or 'once', not {self.effect!r}")
+
+
+def step(
+    *,
+    name: str | None = None,
+    effect: Effect | str | None = None,
+    verify: Callable[..., Any] | None = None,
+    in_doubt: str | None = None,
+    retry: Retry | None = None,
+    timeout: float | timedelta | None = None,
+    returns: Any = None,
+    not_performed: Sequence[type[BaseException]] | None = None,
+) -> Callable[[F], F]:
+    """Declare how a function behaves as a step, beside the function; `ctx.step` may still say otherwise.
+
+    `not_performed` names the exceptions that prove a `once` effect did not happen.
+    """
+    policy = Policy(
+        name=name,
+        effect=as_effect(effect),
+        verify=verify,
+        in_doubt=in_doubt,
+        retry=retry,
+        timeout=timeout,
+        returns=returns,
+        not_performed=tuple(not_performed) if not_performed is not None else None,
+    )
+
+    def declare(function: F) -> F:
+        setattr(function, _SPEC, policy)
+        return function
+
+    return declare
+
+
+def as_effect(effect: Effect | str | None) -> Effect | None:
+    """Return the effect that a word names."""
+    if effect is None or isinstance(effect, Effect):
+        return effect
+    try:
+        return Effect(effect)
+    except ValueError:
+        raise InvalidInput(f"effect= is 'repeat', 'keyed' or 'once', not {effect!r}") from None
+
+
+@dataclass(slots=True)
+class StepCode:
+    """A step function, looked at once."""
+
+    function: Callable[..., Any]
+    name: str
+    """Percent-encoded; empty for a lambda, which needs a key."""
+    is_async: bool
+    inject: str | None
+    parameters: tuple[str, ...]
+    variadic: bool
+    policy: Policy
+    annotation: Any
+    _codecs: dict[int, Codec] = field(default_factory=dict)
+
+    def input_form(self, args: Sequence[Any], keywords: dict[str, Any]) -> dict[str, Any]:
+        """Return the named arguments, as given."""
+        if self.variadic or len(args) > len(self.parameters):
+            return {"*": list(args), **keywords} if keywords else {"*": list(args)}
+        named = dict(zip(self.parameters, args, strict=False))
+        return named | keywords if keywords else named
+
+    def codec(self, returns: Any) -> Codec:
+        """Return the codec of the result: by `returns=`, else by the annotation."""
+        if returns is None:
+            returns = self.policy.returns if self.policy.returns is not None else self.annotation
+        codec = self._codecs.get(id(returns))
+        if codec is None or codec.annotation is not returns:
+            codec = self._codecs[id(returns)] = Codec(returns)
+        return codec
+
+
+@functools.lru_cache(maxsize=4096)
+def step_code(function: Callable[..., Any]) -> StepCode:
+    """Look at a step function."""
+    if not callable(function):
+        raise InvalidInput(f"ctx.step wants a function, not {function!r}")
+    target = function if inspect.isroutine(function) else getattr(function, "__call__", function)  # noqa: B004
+    hints = _hints(target)
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        parameters = []  # a builtin that does not tell
+    inject = _injected(parameters, hints)
+    if inject is not None:
+        parameters = parameters[1:]
+    name = getattr(function, "__name__", type(function).__name__)
+    policy: Policy = getattr(function, _SPEC, Policy())
+    return StepCode(
+        function=function,
+        name="" if name == "<lambda>" else encode_part(policy.name or name),
+        is_async=inspect.iscoroutinefunction(target),
+        inject=inject,
+        parameters=tuple(p.name for p in parameters if p.kind is not p.VAR_POSITIONAL and p.kind is not p.VAR_KEYWORD),
+        variadic=any(p.kind is p.VAR_POSITIONAL for p in parameters) or not parameters,
+        policy=policy,
+        annotation=hints.get("return", Any),
+    )
+
+
+def _hints(function: Any) -> dict[str, Any]:
+    try:
+        return get_type_hints(function, include_extras=True)
+    except TypeError:
+        return {}
+    except NameError as error:
+        raise InvalidInput(
+            f"the annotations of {getattr(function, '__qualname__', function)} cannot be read: {error}; "
+            "import the names at the top of its module"
+        ) from error
+
+
+def _injected(parameters: list[inspect.Parameter], hints: dict[str, Any]) -> str | None:
+    if not parameters:
+        return None
+    hint = hints.get(parameters[0].name)
+    if hint is Transaction:
+        return "transaction"
+    return "step" if hint is Step or get_origin(hint) is Step else None
+
+
+class Durable(Generic[R, *Args]):
+    """A function whose runs survive; made by `@hf.durable`. Calling it directly calls the plain function."""
+
+    def __init__(self, function: Callable[..., Awaitable[R]], *, name: str | None = None) -> None:
+        if not inspect.iscoroutinefunction(function):
+            raise InvalidInput(f"@hf.durable wants an `async def` function, not {function!r}")
+        functools.update_wrapper(self, function)
+        self.function = function
+        self.name = checked_text("the name", name or function.__name__, limits.NAME_BYTES)
+        parameters = list(inspect.signature(function).parameters.values())
+        if not parameters:
+            raise InvalidInput(f"{self.name} needs a first parameter for its context: `ctx: hf.Context`")
+        if any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in parameters):
+            raise InvalidInput(f"{self.name}: a durable function's parameters are named; *args and **kwargs are not")
+        self.parameters = parameters[1:]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Awaitable[R]:
+        return self.function(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<durable {self.name}>"
+
+    @functools.cached_property
+    def code(self) -> str:
+        """The version of the code when none is given: a digest of the source."""
+        try:
+            source = inspect.getsource(self.function)
+        except (OSError, TypeError):
+            source = self.function.__code__.co_code.hex()
+        return sha256(source.encode()).hexdigest()[:16]
+
+    @functools.cached_property
+    def _types(self) -> dict[str, Codec]:
+        hints = _hints(self.function)
+        return {p.name: Codec(hints.get(p.name, Any)) for p in self.parameters}
+
+    @functools.cached_property
+    def result(self) -> Codec:
+        """The codec of what the function returns."""
+        return Codec(_hints(self.function).get("return", Any))
+
+    def bind(self, args: Sequence[Any]) -> dict[str, Any]:
+        """Return the named arguments, as given.
+
+        Raises:
+            InvalidInput: there are too many or too few.
+        """
+        names = [p.name for p in self.parameters]
+        if len(args) > len(names):
+            raise InvalidInput(f"{self.name} takes {len(names)} argument(s), but {len(args)} were given")
+        missing = [p.name for p in self.parameters[len(args) :] if p.default is p.empty]
+        if missing:
+            raise InvalidInput(f"{self.name} misses its argument(s) {', '.join(missing)}")
+        return dict(zip(names, args, strict=False))
+
+    def encode_input(self, named: dict[str, Any]) -> bytes:
+        """Return the stored form of the input, checked to come back as it is.
+
+        Raises:
+            InvalidInput: a value is not data, or does not have its parameter's type.
+        """
+        known = self._types
+        for name, value in named.items():
+            if name not in known:
+                raise InvalidInput(f"{self.name} has no parameter {name!r}")
+            known[name].round_trip(value, f"argument {name!r} of {self.name}")
+        return canonical(named, f"the input of {self.name}")
+
+    def decode_input(self, body: bytes | Raw) -> dict[str, Any]:
+        """Return the arguments from their stored form, by the parameters' types."""
+        known = self._types
+        raw = _NAMED.decode(body, f"the input of {self.name}")
+        unknown = sorted(set(raw) - set(known))
+        if unknown:
+            raise InvalidValue(f"the input names {', '.join(unknown)}, which {self.name} does not take")
+        return {name: known[name].decode(value, f"argument {name!r}") for name, value in raw.items()}
+
+
+@overload
+def durable(function: Callable[[Any, *Args], Awaitable[R]], /) -> Durable[R, *Args]: ...
+@overload
+def durable(*, name: str) -> Callable[[Callable[[Any, *Args], Awaitable[R]]], Durable[R, *Args]]: ...
+def durable(function: Any = None, /, *, name: str | None = None) -> Any:
+    """Make an `async def` function durable: its runs go on from their last committed entry.
+
+    Its first parameter is the context; the others are its input.
+    """
+    if function is not None:
+        return Durable(function)
+    return lambda function: Durable(function, name=name)

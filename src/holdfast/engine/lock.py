@@ -1,0 +1,74 @@
+"""A worker's file lock: whoever can take it knows that its holder is dead."""
+
+import contextlib
+import fcntl
+import os
+from typing import Final
+
+from holdfast.core.errors import StoreUnavailable
+from holdfast.core.ids import WorkerId
+
+_MODE: Final = 0o600
+
+
+def _path(folder: str, worker: WorkerId) -> str:
+    return os.path.join(folder, f"{worker}.lock")
+
+
+class WorkerLock:
+    """Held from before a worker's first claim until it has given up its leases.
+
+    The lock is of the open file, not of the process: a subprocess that inherited it keeps it, since an effect of the
+    worker's may still be under way there.
+    """
+
+    def __init__(self, folder: str, worker: WorkerId) -> None:
+        self.path = _path(folder, worker)
+        try:
+            os.makedirs(folder, exist_ok=True)
+            self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, _MODE)
+            os.set_inheritable(self._file, True)
+            fcntl.flock(self._file, fcntl.LOCK_EX)
+        except OSError as error:
+            raise StoreUnavailable(f"the worker's lock {self.path} cannot be made: {error.strerror}") from error
+
+    def release(self) -> None:
+        """Let go; the file goes with it."""
+        with contextlib.suppress(OSError):
+            os.unlink(self.path)
+        os.close(self._file)
+        with contextlib.suppress(OSError):
+            os.rmdir(os.path.dirname(self.path))
+
+
+class Claim:
+    """The lock of a dead worker, held while its leases are voided."""
+
+    def __init__(self, path: str, file: int) -> None:
+        self._path, self._file = path, file
+
+    def bury(self) -> None:
+        """Remove the dead worker's file and let go."""
+        with contextlib.suppress(OSError):
+            os.unlink(self._path)
+        os.close(self._file)
+
+
+def proof_of_death(path: str) -> Claim | None:
+    """Take the lock of the worker whose file is at `path`; None if it lives or nothing can be proved.
+
+    The file is never created, and its inode is compared: a missing or replaced file proves nothing.
+    """
+    try:
+        file = os.open(path, os.O_RDWR)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        held, named = os.fstat(file), os.stat(path)
+        if (held.st_dev, held.st_ino) == (named.st_dev, named.st_ino):
+            return Claim(path, file)
+    except OSError:
+        pass
+    os.close(file)
+    return None

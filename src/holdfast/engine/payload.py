@@ -1,0 +1,88 @@
+"""Values on their way into entries: secrets taken out, large ones moved into blobs."""
+
+import os
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from holdfast.core import limits
+from holdfast.core.codec import NULL, Codec
+from holdfast.core.entry import BlobRef, ErrorInfo
+from holdfast.core.errors import HoldfastError
+from holdfast.store.protocol import NewBlob, Store
+
+
+class Secrets:
+    """The values of the environment variables that an app named as secret; they never reach the journal."""
+
+    def __init__(self, names: Sequence[str] = ()) -> None:
+        self._pairs = []
+        for name in names:
+            value = os.environ.get(name, "")
+            if value:
+                quoted = msgspec.json.encode(value)[1:-1]
+                self._pairs.append((quoted, f"[{name}]".encode(), value, f"[{name}]"))
+
+    def __bool__(self) -> bool:
+        return bool(self._pairs)
+
+    def redact(self, body: bytes) -> bytes:
+        """Return JSON with every secret replaced by its name in brackets."""
+        for quoted, mark, _, _ in self._pairs:
+            body = body.replace(quoted, mark)
+        return body
+
+    def redact_text(self, text: str) -> str:
+        """Return text with every secret replaced by its name in brackets."""
+        for _, _, value, mark in self._pairs:
+            text = text.replace(value, mark)
+        return text
+
+
+def store_value(
+    codec: Codec, value: Any, what: str, secrets: Secrets
+) -> tuple[Raw, BlobRef | None, Sequence[NewBlob], Any]:
+    """Return a value's place in an entry, the blobs that go with it, and what a replay will read.
+
+    Raises:
+        InvalidValue: it is not data, or a replay would read something else.
+        PayloadTooLarge: it is over the limit.
+    """
+    if value is None:
+        # Checked like any other value: a function annotated `-> int` may not return None.
+        codec.round_trip(None, what)
+        return NULL, None, (), None
+    body, back = codec.round_trip(value, what)
+    if secrets:
+        clean = secrets.redact(body)
+        if clean != body:
+            body, back = clean, codec.decode(clean, what)
+    if len(body) <= limits.INLINE_BYTES:
+        return Raw(body), None, (), back
+    blob = NewBlob(sha256(body).hexdigest(), body)
+    return NULL, BlobRef(blob.digest, len(body)), (blob,), back
+
+
+async def load_value(store: Store, tenant: str, codec: Codec, raw: Raw, blob: BlobRef | None, what: str) -> Any:
+    """Return the value that an entry holds."""
+    if blob is not None:
+        return codec.decode(await store.blob(tenant, blob.digest), what)
+    return codec.decode(raw, what)
+
+
+def error_info(error: BaseException, secrets: Secrets) -> ErrorInfo:
+    """Return an error as the journal keeps it: names and text, bounded, without secrets."""
+    try:
+        message = str(error)
+    except Exception:
+        message = "(the error has no readable message)"
+    message = secrets.redact_text(message.encode(errors="replace").decode())
+    if len(message) > limits.ERROR_BYTES:
+        message = message[: limits.ERROR_BYTES] + "…"
+    code = error.code if isinstance(error, HoldfastError) else None
+    return ErrorInfo(type=type(error).__name__, message=message, code=code)
+
+

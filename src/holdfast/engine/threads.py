@@ -1,0 +1,63 @@
+"""Daemon threads for plain functions: a step that hangs must not keep its process from ending."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from contextvars import Context, copy_context
+from queue import SimpleQueue
+from typing import Any, TypeVar
+
+R = TypeVar("R")
+_Work = tuple[asyncio.AbstractEventLoop, "asyncio.Future[Any]", Context, Callable[[], Any]]
+
+
+class Threads:
+    """As many threads as there are calls under way, kept for the next call."""
+
+    def __init__(self) -> None:
+        self._queue: SimpleQueue[_Work] = SimpleQueue()
+        self._idle = 0
+        self._lock = threading.Lock()
+
+    async def call(self, work: Callable[[], R]) -> R:
+        """Return what `work` returns, without blocking the event loop.
+
+        A cancelled caller leaves the thread to finish by itself; what it returns then is dropped.
+        """
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[R] = loop.create_future()
+        with self._lock:
+            if self._idle:
+                self._idle -= 1
+            else:
+                threading.Thread(target=self._serve, name="holdfast step", daemon=True).start()
+        self._queue.put((loop, future, copy_context(), work))
+        return await future
+
+    def _serve(self) -> None:
+        while True:
+            loop, future, context, work = self._queue.get()
+            try:
+                result, error = context.run(work), None
+            except BaseException as raised:
+                result, error = None, raised
+            # Idle before the answer is out: a caller in lockstep then finds this thread instead of starting another.
+            with self._lock:
+                self._idle += 1
+            try:
+                loop.call_soon_threadsafe(_answer, future, result, error)
+            except RuntimeError:
+                return  # the loop is closed; nobody waits any more
+            del loop, future, context, work, result, error
+
+
+def _answer(future: "asyncio.Future[Any]", result: Any, error: BaseException | None) -> None:
+    if future.done():
+        return
+    if isinstance(error, StopIteration):
+        # A future cannot carry StopIteration, and a generator would swallow it.
+        error = RuntimeError(f"the step raised StopIteration: {error}")
+    if error is not None:
+        future.set_exception(error)
+    else:
+        future.set_result(result)

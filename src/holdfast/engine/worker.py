@@ -1,0 +1,242 @@
+"""A worker: claims runs, drives their code, and takes over from the dead."""
+
+import asyncio
+from typing import Any, Final
+
+from holdfast.core import entry as e
+from holdfast.core.errors import (
+    Damaged,
+    Diverged,
+    HoldfastError,
+    InvalidValue,
+    Lost,
+    Parked,
+    StoreError,
+    StoreUnavailable,
+    UnknownEntry,
+)
+from holdfast.core.ids import RunId, WorkerId, new_worker_id
+from holdfast.core.status import Status
+from holdfast.engine.app import App
+from holdfast.engine.context import Context
+from holdfast.engine.drive import Drive, Surroundings
+from holdfast.engine.function import Durable
+from holdfast.engine.lock import WorkerLock, proof_of_death
+from holdfast.engine.payload import error_info, store_value
+from holdfast.store.protocol import Commit, Lease, RowChange, Store
+
+_POLL_SECONDS: Final = 0.25
+_REAP_SECONDS: Final = 1.0
+_BACK_OFF_SECONDS: Final = 1.0
+
+
+class Worker:
+    """Drives up to `concurrency` runs at once on the event loop it was started on."""
+
+    def __init__(
+        self, store: Store, app: App, around: Surroundings, *, concurrency: int, lock_folder: str | None
+    ) -> None:
+        self.id: WorkerId = new_worker_id()
+        self._store, self._app, self._around = store, app, around
+        self._concurrency, self._lock_folder = concurrency, lock_folder
+        self._lock: WorkerLock | None = None
+        self._driving: dict[RunId, tuple[asyncio.Task[None], Drive | None]] = {}
+        self._only: set[RunId] | None = None
+        self._stopping = False
+        self._loop_task: asyncio.Task[None] | None = None
+        self._space = asyncio.Event()
+
+    async def start(self, *, only: set[RunId] | None = None) -> None:
+        """Become known to the store and begin to claim; `only` narrows it to those runs."""
+        self._only = only
+        if self._lock_folder is not None:
+            self._lock = WorkerLock(self._lock_folder, self.id)
+        try:
+            await self._store.register(self.id, lock=self._lock.path if self._lock else None)
+            await self.reap()
+        except BaseException:
+            self._unlock()
+            raise
+        self._loop_task = asyncio.create_task(self._work(), name=f"holdfast worker {self.id}")
+
+    @property
+    def has_room(self) -> bool:
+        """True when another run could be driven now."""
+        return not self._stopping and len(self._driving) < self._concurrency
+
+    def serves(self, name: str) -> bool:
+        """Say whether this worker's app has that function."""
+        return self._app.get(name) is not None
+
+    def add_run(self, run: RunId) -> None:
+        """Let a narrowed worker claim one more run."""
+        if self._only is not None:
+            self._only.add(run)
+        self._space.set()
+
+    def take(self, lease: Lease) -> None:
+        """Drive a run whose lease is at hand."""
+        if lease.row.run not in self._driving:
+            task = asyncio.create_task(self._drive(lease), name=f"run {lease.row.run}")
+            self._driving[lease.row.run] = (task, None)
+
+    async def _work(self) -> None:
+        """Claim, drive and rest until stopped."""
+        reap_at = asyncio.get_running_loop().time() + _REAP_SECONDS
+        while not self._stopping:
+            bell = self._store.watch(None)
+            self._space.clear()
+            try:
+                if asyncio.get_running_loop().time() >= reap_at:
+                    await self.reap()
+                    reap_at = asyncio.get_running_loop().time() + _REAP_SECONDS
+                claimed = await self._claim()
+                if not claimed:
+                    await self._rest(bell)
+            except StoreError as error:
+                self._around.log.error("the store does not answer", error=str(error))
+                await asyncio.sleep(_BACK_OFF_SECONDS)
+            finally:
+                bell.close()
+
+    async def _claim(self) -> int:
+        room = self._concurrency - len(self._driving)
+        only = None if self._only is None else [run for run in self._only if run not in self._driving]
+        if room <= 0 or only == []:
+            return 0
+        leases = await self._store.claim(self.id, self._app.serves(), limit=room, runs=only)
+        for lease in leases:
+            self.take(lease)
+        return len(leases)
+
+    async def _rest(self, bell: Any) -> None:
+        """Wait for something to claim: a bell, a free place, or the next poll."""
+        waits = {asyncio.ensure_future(bell.wait()), asyncio.ensure_future(self._space.wait())}
+        try:
+            await asyncio.wait(waits, timeout=_POLL_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+
+    async def reap(self) -> None:
+        """Take over from workers whose lock can be taken, and give up what this one owns and does not drive."""
+        for row in await self._store.workers():
+            if row.worker == self.id:
+                if row.leases > len(self._driving):
+                    await self._store.release(self.id, keep=list(self._driving))
+                continue
+            claim = proof_of_death(row.lock) if row.lock is not None else None
+            if claim is not None:
+                await self._store.void(row.worker, why="its lock was free")
+                claim.bury()
+
+    async def _drive(self, lease: Lease) -> None:
+        run = lease.row.run
+        function = self._app.get(lease.row.name)
+        assert function is not None
+        drive = Drive(self._store, lease, self._around, self._app.code(function))
+        self._driving[run] = (self._driving[run][0], drive)
+        try:
+            await _run(drive, function)
+        except Lost as lost:
+            self._around.log.warning("the run was lost to another worker", run=run, why=str(lost))
+        except StoreUnavailable as error:
+            self._around.log.error("the run waits for the store", run=run, error=str(error))
+        except asyncio.CancelledError:
+            if not self._stopping:
+                raise
+        finally:
+            del self._driving[run]
+            self._space.set()
+
+    async def stop(self) -> None:
+        """Stop driving, give every lease back, and leave."""
+        self._stopping = True
+        self._space.set()
+        tasks = [task for task, _ in self._driving.values()]
+        for task, drive in list(self._driving.values()):
+            if drive is not None:
+                drive.stopping = True
+            task.cancel()
+        if self._loop_task is not None:
+            self._loop_task.cancel()
+            tasks.append(self._loop_task)
+        await asyncio.gather(*tasks, return_exceptions=True)
+        try:
+            await self._store.release(self.id)
+            await self._store.void(self.id, why="stopped")
+        except StoreError as error:
+            self._around.log.warning("the store did not take the goodbye", error=str(error))
+        self._unlock()
+
+    def _unlock(self) -> None:
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+
+async def _run(drive: Drive, function: Durable[Any, *tuple[Any, ...]]) -> None:
+    """Load a run, drive its code, and write how it ends or rests."""
+    try:
+        await drive.load()
+    except (Damaged, UnknownEntry, InvalidValue) as error:
+        await _set_aside(drive, error)
+        return
+    if drive.lease.why != "started":
+        drive.resumed()
+    ending: e.RunFinished | None = None
+    blobs: Any = ()
+    try:
+        value = await _call(drive, function)
+        drive.replay.finish()
+        raw, blob, blobs, _ = store_value(function.result, value, f"the result of {function.name}", drive.secrets)
+        ending = e.RunFinished(status=Status.COMPLETED, raw=raw, blob=blob)
+    except Parked:
+        return
+    except StoreUnavailable:
+        raise
+    except (Diverged, Damaged) as error:
+        drive.refuse(error)
+    except Exception as error:
+        ending = _failure(error, drive)
+    if isinstance(drive.refused, Damaged):
+        await drive.rest(Status.QUARANTINED, "damaged", detail=str(drive.refused))
+    elif drive.refused is not None:
+        now = drive.store.now()
+        await drive.rest(Status.WAITING, "diverged", due_at=now, detail=str(drive.refused), code=drive.code)
+    elif ending is not None:
+        await drive.finish(ending, blobs)
+
+
+def _failure(error: Exception, drive: Drive) -> e.RunFinished:
+    info = error_info(error, drive.secrets)
+    return e.RunFinished(status=Status.FAILED, reason=f"{info.type}: {info.message}"[:500], error=info)
+
+
+async def _call(drive: Drive, function: Durable[Any, *tuple[Any, ...]]) -> Any:
+    started = drive.started
+    assert started is not None
+    blob = started.blob
+    body = started.raw if blob is None else await drive.store.blob(drive.lease.row.tenant, blob.digest)
+    try:
+        arguments = function.decode_input(body)
+    except InvalidValue as error:
+        raise Diverged(seq=1, recorded="another input", asked=f"{function.name}: {error}") from error
+    return await function.function(Context(drive), **arguments)
+
+
+async def _set_aside(drive: Drive, error: HoldfastError) -> None:
+    """Take a run that cannot be read out of the way; its journal is not touched."""
+    lease = drive.lease
+    row = lease.row
+    unknown = isinstance(error, UnknownEntry)
+    change = RowChange(
+        status=Status.WAITING if unknown else Status.QUARANTINED,
+        reason=f"{error.code}: {error}",
+        due_at=row.due_at if unknown else None,
+        refused=f"{row.refused or '|'}{drive.code}|" if unknown else row.refused,
+    )
+    await drive.store.commit(
+        lease, Commit(after=row.last_seq, previous=row.head, entries=(), change=change, progress=False)
+    )
+

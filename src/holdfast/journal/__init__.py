@@ -1,0 +1,1 @@
+"""One run's history: append under a lease, and replay."""

@@ -1,0 +1,161 @@
+"""Appending to one run under its lease: numbers, checksums, and what a refusal means."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, NoReturn
+
+from holdfast.core.checksum import StoredEntry, check_chain, checksum
+from holdfast.core.cursor import START, Cursor
+from holdfast.core.entry import Entry, encode_body, read_entry
+from holdfast.core.errors import Damaged, Lost, StoreUnavailable
+from holdfast.core.ids import RunId, id_bytes
+from holdfast.store.protocol import (
+    Commit,
+    Committed,
+    InboxMoved,
+    Lease,
+    NewBlob,
+    Outcome,
+    RowChange,
+    RunRow,
+    Store,
+    Transaction,
+)
+
+
+class Journal:
+    """The writing end of a run's history, for the holder of its lease.
+
+    Commits take their place when they are asked for, so a run's facts stay in order whoever awaits them; once one is
+    lost, all that follow are lost with it.
+    """
+
+    def __init__(self, store: Store, lease: Lease, row: RunRow) -> None:
+        self._store, self._lease = store, lease
+        self._run = id_bytes(row.run)
+        self._seq, self._head = row.last_seq, row.head
+        self._noted: list[Entry] = []
+        self._taken: list[Entry] = []
+        self._before = (row.last_seq, row.head)
+        self.control_seq = row.control_seq
+        self.inbox_seq = row.inbox_seq
+        self._now = store.now
+        self._commit = store.commit
+
+    @property
+    def lease(self) -> Lease:
+        """The right that this journal writes under."""
+        return self._lease
+
+    def note(self, entry: Entry) -> None:
+        """Write `entry` together with whatever is appended next."""
+        self._noted.append(entry)
+
+    def append(
+        self,
+        *entries: Entry,
+        blobs: Sequence[NewBlob] = (),
+        change: RowChange | None = None,
+        guarded: bool = False,
+        **rest: Any,
+    ) -> Awaitable[Outcome]:
+        """Queue one commit and return its outcome to be; pass it to `check`.
+
+        `guarded` refuses the commit if a control post arrived that the run has not seen. A parking change refuses it
+        if any post did.
+        """
+        return self._commit(self._lease, self._change(entries, blobs, change, guarded, rest))
+
+    def _change(
+        self, entries: Sequence[Entry], blobs: Sequence[NewBlob], change: RowChange | None, guarded: bool, rest: Any
+    ) -> Commit:
+        if self._noted:
+            self._taken = self._noted
+            entries, self._noted = (*self._noted, *entries), []
+        else:
+            self._taken = []
+        at = self._now()
+        after, previous = self._before = self._seq, self._head
+        seq, head, run = after, previous, self._run
+        rows = []
+        for entry in entries:
+            seq += 1
+            kind = entry.__class__.__name__
+            body = encode_body(entry)
+            version = entry.version
+            head = checksum(run, seq, at, version, kind, 0, head, body)
+            rows.append(StoredEntry(seq, kind, version, at, 0, body, head))
+        self._seq, self._head = seq, head
+        parking = change is not None and not change.status.terminal
+        return Commit(
+            after=after,
+            previous=previous,
+            entries=rows,
+            blobs=blobs,
+            change=change,
+            control=self.control_seq if guarded else None,
+            inbox=self.inbox_seq if parking else None,
+            **rest,
+        )
+
+    async def transact(self, work: Callable[[Transaction], Entry], *, deadline_seconds: float) -> Outcome:
+        """Call `work` in a transaction of the store and append the entry it returns there.
+
+        What `work` raises is raised here, and nothing was written.
+        """
+        seq, head, noted = self._seq, self._head, self._noted
+
+        def run(transaction: Transaction) -> Commit:
+            self._seq, self._head, self._noted = seq, head, list(noted)
+            return self._change((work(transaction),), (), None, True, {})
+
+        try:
+            return await self._store.transact(self._lease, run, deadline_seconds=deadline_seconds)
+        except Exception:
+            self._seq, self._head, self._noted = seq, head, noted
+            raise
+
+    def take_back(self) -> None:
+        """Forget the last append, which was refused or failed before anything was written.
+
+        What had been noted for it is noted again.
+        """
+        self._seq, self._head = self._before
+        self._noted = self._taken + self._noted
+
+    def check(self, outcome: Outcome) -> None:
+        """Return if it is on disk.
+
+        Raises:
+            Lost: the lease is gone; nothing more can be written.
+        """
+        if outcome.__class__ is not Committed:
+            self._refused(outcome)
+
+    def _refused(self, outcome: Outcome) -> NoReturn:
+        if isinstance(outcome, InboxMoved):
+            raise StoreUnavailable("a post arrived while the run was being written")
+        raise Lost(f"the lease of run {self._lease.row.run} is gone ({type(outcome).__name__})")
+
+
+async def load(store: Store, run: RunId, take: Callable[[Entry], None]) -> RunRow:
+    """Give every entry of a run to `take`, in order and checked, and return the row they add up to.
+
+    Raises:
+        Damaged: an entry is missing or altered, or the tail was cut.
+        UnknownEntry: an entry that this version cannot read.
+    """
+    cursor, head = START, None
+    while True:
+        page = await store.read(run, cursor, chunks=False)
+        head = check_chain(run, page.previous if head is None else head, page.entries, cursor.seq)
+        for row in page.entries:
+            take(read_entry(run, row))
+        cursor = Cursor(cursor.seq + len(page.entries))
+        if not page.more:
+            break
+    if page.row.damage:
+        raise Damaged(run=run, seq=None, what=page.row.damage)
+    if page.row.last_seq != cursor.seq or page.row.head != head:
+        what = f"the row says {page.row.last_seq} entries, the journal has {cursor.seq}, or its head differs"
+        raise Damaged(run=run, seq=min(cursor.seq, page.row.last_seq) + 1, what=what)
+    return page.row

@@ -1,0 +1,279 @@
+"""The composition root: open a store, start a worker, hand out a client."""
+
+import asyncio
+import inspect
+import os
+from collections.abc import AsyncIterator, Awaitable, Generator, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, ExitStack
+from datetime import timedelta
+from typing import Any, Final, TypeVar, TypeVarTuple
+
+from holdfast.client.local import LocalClient
+from holdfast.client.protocol import Client, RunSummary
+from holdfast.client.run import Run
+from holdfast.client.start import Start
+from holdfast.core.codec import Codec
+from holdfast.core.errors import InvalidInput, Misuse, RunError, StoreRefused
+from holdfast.core.ids import RunId, run_id
+from holdfast.core.retry import seconds
+from holdfast.core.status import Status
+from holdfast.core.stepkey import join_key
+from holdfast.engine.app import App
+from holdfast.engine.drive import Surroundings
+from holdfast.engine.function import Durable
+from holdfast.engine.log import Log
+from holdfast.engine.payload import Secrets
+from holdfast.engine.worker import Worker
+from holdfast.store.protocol import Store
+
+R = TypeVar("R")
+T = TypeVar("T")
+Args = TypeVarTuple("Args")
+Key = str | tuple[str | int, ...]
+DEFAULT_STORE: Final = "sqlite:///holdfast.db"
+
+
+async def open_store(address: str) -> Store:
+    """Open the store at an address: `sqlite:///file.db` or `memory://`.
+
+    Raises:
+        StoreRefused: there is no driver for it.
+    """
+    scheme, separator, rest = address.partition("://")
+    if not separator:
+        raise StoreRefused(f"{address!r} is not a store's address: write sqlite:///{address or 'holdfast.db'}")
+    if scheme == "sqlite" and rest.startswith("/") and len(rest) > 1:
+        from holdfast.store.sqlite import SqliteStore  # lazy: only who uses SQLite loads it
+
+        return await SqliteStore.open(rest[1:])
+    if scheme == "memory":
+        from holdfast.store.memory import MemoryStore  # lazy: only who uses it loads it
+
+        return MemoryStore()
+    raise StoreRefused(f"there is no driver for {address!r}: use sqlite:///file.db or memory://")
+
+
+class Runtime:
+    """An open store, with a worker in this process unless it was opened with `work=False`."""
+
+    def __init__(self, store: Store, app: App, *, concurrency: int) -> None:
+        self._store, self._app, self._concurrency = store, app, concurrency
+        self._client = LocalClient(store)
+        self._worker: Worker | None = None
+        self._closing = AsyncExitStack()
+        self._portal: Any = None
+
+    @property
+    def client(self) -> Client:
+        """Every operation that anyone may ask for."""
+        return self._client
+
+    async def _start_working(self, only: set[RunId] | None) -> None:
+        deps = await self._build_deps()
+        around = Surroundings(deps=deps, secrets=Secrets(self._app.secrets), log=Log())
+        path = getattr(self._store, "path", None)
+        folder = os.path.realpath(path) + "-workers" if path is not None else None
+        self._worker = Worker(self._store, self._app, around, concurrency=self._concurrency, lock_folder=folder)
+        await self._worker.start(only=only)
+
+    async def _build_deps(self) -> Any:
+        if self._app.deps is None:
+            return None
+        deps = self._app.deps()
+        if inspect.isawaitable(deps):
+            deps = await deps
+        if hasattr(deps, "__aenter__"):
+            return await self._closing.enter_async_context(deps)
+        if hasattr(deps, "__enter__") and hasattr(deps, "__exit__"):
+            return self._closing.enter_context(deps)
+        return deps
+
+    async def start(
+        self,
+        what: Durable[R, *Args],
+        /,
+        *args: *Args,
+        key: Key | None = None,
+        labels: Mapping[str, str] | None = None,
+        delay: float | timedelta | None = None,
+        pin: bool = False,
+    ) -> Run[R]:
+        """Start a run, or find the one that `key` belongs to: same key, same run.
+
+        Raises:
+            Conflict: the key was used with another function or input.
+            InvalidInput: an argument is not data, or the key cannot be kept.
+        """
+        if not isinstance(what, Durable):
+            raise InvalidInput(f"start wants a durable function, not {what!r}; decorate it with @hf.durable")
+        self._app.add(what)
+        start = Start(
+            name=what.name,
+            input=what.encode_input(what.bind(args)),
+            key=join_key(key) if key is not None else None,
+            code=self._app.code(what),
+            pin=pin,
+            labels=labels or {},
+            delay_seconds=seconds(delay) if delay is not None else 0.0,
+        )
+        worker = self._worker
+        takes = worker is not None and worker.has_room and not start.delay_seconds
+        run, lease = await self._client.start(start, worker=worker.id if worker is not None and takes else None)
+        if worker is not None:
+            if lease is not None:
+                worker.take(lease)
+            worker.add_run(run)
+        return Run(self._client, run, what.result)
+
+    async def run(self, what: Durable[R, *Args], /, *args: *Args, key: Key | None = None) -> R:
+        """Start a run and return its result."""
+        return await (await self.start(what, *args, key=key)).result()
+
+    async def get(
+        self, run: str | None = None, *, key: Key | None = None, of: Durable[R, *tuple[Any, ...]] | None = None
+    ) -> Run[R]:
+        """Return the handle of a run by id or by key; `of` gives its result a type.
+
+        Raises:
+            NotFound: there is none.
+        """
+        if (run is None) == (key is None):
+            raise InvalidInput("give a run's id or its key, and not both")
+        known = await self._client.find(join_key(key)) if key is not None else run_id(run or "")
+        await self._client.info(known)
+        codec: Codec | None = of.result if of is not None else None
+        return Run(self._client, known, codec)
+
+    async def runs(
+        self,
+        *,
+        status: Status | str | None = None,
+        name: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        before: str | None = None,
+        limit: int = 100,
+    ) -> Sequence[RunSummary]:
+        """Return a page of runs, newest first."""
+        wanted = Status(status) if status is not None else None
+        return await self._client.runs(status=wanted, name=name, labels=labels, before=before, limit=limit)
+
+    def wait(self, awaitable: Awaitable[T]) -> T:
+        """Wait, from plain code, for something of this runtime: `rt.wait(rt.start(...))`."""
+        if self._portal is None:
+            raise Misuse("wait is for a runtime opened with a plain `with`; in async code use await")
+
+        async def awaited() -> T:
+            return await awaitable
+
+        result: T = self._portal.call(awaited)
+        return result
+
+    def iterate(self, items: AsyncIterator[T]) -> Iterator[T]:
+        """Iterate, from plain code, over something of this runtime: `rt.iterate(run.events())`."""
+        if self._portal is None:
+            raise Misuse("iterate is for a runtime opened with a plain `with`; in async code use async for")
+        while True:
+            try:
+                yield self._portal.call(items.__anext__)
+            except StopAsyncIteration:
+                return
+
+    async def close(self) -> None:
+        """Stop working, give every lease back, and close the store."""
+        try:
+            if self._worker is not None:
+                await self._worker.stop()
+        finally:
+            try:
+                await self._closing.aclose()
+            finally:
+                await self._store.close()
+
+
+class Opening:
+    """A runtime about to be opened: await it, or use it in `async with` or in a plain `with`."""
+
+    def __init__(
+        self, store: str | Store | None, app: App | None, *, work: bool, concurrency: int, only: set[RunId] | None = None
+    ) -> None:
+        if concurrency < 1:
+            raise InvalidInput(f"concurrency= must be at least 1, not {concurrency}")
+        self._store, self._app, self._work, self._concurrency, self._only = store, app, work, concurrency, only
+        self._runtime: Runtime | None = None
+        self._plain = ExitStack()
+
+    async def _open(self) -> Runtime:
+        store = self._store
+        if store is None or isinstance(store, str):
+            store = await open_store(store or os.environ.get("HOLDFAST_STORE") or DEFAULT_STORE)
+        runtime = self._runtime = Runtime(store, self._app or App(), concurrency=self._concurrency)
+        try:
+            if self._work:
+                await runtime._start_working(self._only)
+        except BaseException:
+            await runtime.close()
+            raise
+        return runtime
+
+    def __await__(self) -> Generator[Any, None, Runtime]:
+        return self._open().__await__()
+
+    async def __aenter__(self) -> Runtime:
+        return await self._open()
+
+    async def __aexit__(self, *error: object) -> None:
+        if self._runtime is not None:
+            await self._runtime.close()
+
+    def __enter__(self) -> Runtime:
+        from anyio.from_thread import start_blocking_portal  # lazy: only plain code needs a loop in a thread
+
+        portal = self._plain.enter_context(start_blocking_portal("asyncio"))
+        try:
+            runtime: Runtime = portal.call(self._open)
+        except BaseException:
+            self._plain.close()
+            raise
+        runtime._portal = portal
+        self._plain.callback(portal.call, runtime.close)
+        return runtime
+
+    def __exit__(self, *error: object) -> None:
+        self._plain.close()
+
+
+def open(
+    store: str | Store | None = None, app: App | None = None, *, work: bool = True, concurrency: int = 64
+) -> Opening:
+    """Open a store and work on it; awaitable, and a context manager of both kinds.
+
+    What the app can drive and nobody is driving goes on at once. Without an address `HOLDFAST_STORE` is used, else
+    `sqlite:///holdfast.db`.
+    """
+    return Opening(store, app, work=work, concurrency=concurrency)
+
+
+def run(what: Durable[R, *Args], /, *args: *Args, key: Key | None = None, store: str | None = None) -> R:
+    """Run to the end and return the result; with a key, go on with the run that the key belongs to.
+
+    Drives that run only. Kill the process at any moment and call it again: what was committed is not repeated.
+
+    Raises:
+        RunError: the run failed, or rests where only a person or other code can help.
+    """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(_run_alone(what, args, key, store))
+    raise Misuse("hf.run is for plain code; in async code use `await runtime.run(...)`")
+
+
+async def _run_alone(what: Durable[R, *Args], args: Any, key: Key | None, store: str | None) -> R:
+    if not isinstance(what, Durable):
+        raise InvalidInput(f"hf.run wants a durable function, not {what!r}; decorate it with @hf.durable")
+    async with Opening(store, App(what), work=True, concurrency=64, only=set()) as runtime:
+        handle = await runtime.start(what, *args, key=key)
+        info = await runtime.client.wait(handle.id, or_person=True)
+        if info.status is Status.WAITING:
+            raise RunError(run=handle.id, status=info.status, reason=info.reason)
+        return await handle.result()

@@ -1,0 +1,1 @@
+"""The client on the wire; nothing is here yet."""

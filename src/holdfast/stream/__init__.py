@@ -1,0 +1,1 @@
+"""The read side: a run's events from any cursor."""
