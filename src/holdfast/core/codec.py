@@ -186,7 +186,8 @@ def _same(value: Any, back: Any, body: bytes) -> bool:
     except Exception:
         return False
     # Types without an __eq__ of their own: the same type and the same bytes.
-    return type(value) is type(back) and type(value).__eq__ is object.__eq__ and _PLAIN.encode(back) == body
+    own_eq: object = type(value).__eq__
+    return type(value) is type(back) and own_eq is object.__eq__ and _PLAIN.encode(back) == body
 
 
 def _short(value: Any) -> str:

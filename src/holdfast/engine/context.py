@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from hashlib import sha256
 from random import Random
-from typing import Any, NoReturn, TypeVar, TypeVarTuple, overload
+from typing import Any, Literal, NoReturn, TypedDict, TypeVar, TypeVarTuple, Unpack, overload
 from uuid import UUID
 
 from msgspec import Raw
@@ -34,6 +34,20 @@ _ANY = Codec(Any)
 _INT = Codec(int)
 
 
+class StepOptions(TypedDict, total=False):
+    """The keywords of `ctx.step`; each takes precedence over what the function declared."""
+
+    key: str | None
+    name: str | None
+    effect: Effect | Literal["repeat", "keyed", "once"] | None
+    verify: Callable[..., Any] | None
+    in_doubt: Literal["raise", "wait"] | None
+    retry: Retry | None
+    timeout: float | timedelta | None
+    returns: Any
+    not_performed: tuple[type[BaseException], ...] | None
+
+
 class Context:
     """A durable function's way to everything that must hold through a crash.
 
@@ -58,40 +72,25 @@ class Context:
     # An injected parameter comes first, so those overloads stand before the plain ones.
     @overload
     async def step(
-        self, function: Callable[[Step[Deps], *Args], Awaitable[R]], /, *args: *Args, key: str | None = ...,
-        name: str | None = ..., effect: Effect | str | None = ..., verify: Callable[..., Any] | None = ...,
-        in_doubt: str | None = ..., retry: Retry | None = ..., timeout: float | timedelta | None = ...,
-        returns: Any = ..., not_performed: tuple[type[BaseException], ...] | None = ...,
-    ) -> R: ...  # fmt: skip
+        self, function: Callable[[Step[Deps], *Args], Awaitable[R]], /, *args: *Args, **options: Unpack[StepOptions]
+    ) -> R: ...
     @overload
     async def step(
-        self, function: Callable[[Step[Deps], *Args], R], /, *args: *Args, key: str | None = ...,
-        name: str | None = ..., effect: Effect | str | None = ..., verify: Callable[..., Any] | None = ...,
-        in_doubt: str | None = ..., retry: Retry | None = ..., timeout: float | timedelta | None = ...,
-        returns: Any = ..., not_performed: tuple[type[BaseException], ...] | None = ...,
-    ) -> R: ...  # fmt: skip
+        self, function: Callable[[Step[Deps], *Args], R], /, *args: *Args, **options: Unpack[StepOptions]
+    ) -> R: ...
     @overload
     async def step(
-        self, function: Callable[[Transaction, *Args], R], /, *args: *Args, key: str | None = ...,
-        name: str | None = ..., effect: Effect | str | None = ..., verify: Callable[..., Any] | None = ...,
-        in_doubt: str | None = ..., retry: Retry | None = ..., timeout: float | timedelta | None = ...,
-        returns: Any = ..., not_performed: tuple[type[BaseException], ...] | None = ...,
-    ) -> R: ...  # fmt: skip
+        self, function: Callable[[Transaction, *Args], R], /, *args: *Args, **options: Unpack[StepOptions]
+    ) -> R: ...
     @overload
     async def step(
-        self, function: Callable[[*Args], Awaitable[R]], /, *args: *Args, key: str | None = ...,
-        name: str | None = ..., effect: Effect | str | None = ..., verify: Callable[..., Any] | None = ...,
-        in_doubt: str | None = ..., retry: Retry | None = ..., timeout: float | timedelta | None = ...,
-        returns: Any = ..., not_performed: tuple[type[BaseException], ...] | None = ...,
-    ) -> R: ...  # fmt: skip
+        self, function: Callable[[*Args], Awaitable[R]], /, *args: *Args, **options: Unpack[StepOptions]
+    ) -> R: ...
     @overload
     async def step(
-        self, function: Callable[[*Args], R], /, *args: *Args, key: str | None = ...,
-        name: str | None = ..., effect: Effect | str | None = ..., verify: Callable[..., Any] | None = ...,
-        in_doubt: str | None = ..., retry: Retry | None = ..., timeout: float | timedelta | None = ...,
-        returns: Any = ..., not_performed: tuple[type[BaseException], ...] | None = ...,
-    ) -> R: ...  # fmt: skip
-    async def step(self, function: Any, /, *args: Any, key: str | None = None, name: str | None = None, **policy: Any) -> Any:
+        self, function: Callable[[*Args], R], /, *args: *Args, **options: Unpack[StepOptions]
+    ) -> R: ...
+    async def step(self, function: Any, /, *args: Any, **options: Any) -> Any:  # type: ignore[misc]
         """Call `function(*args)` and record its result; a step with a recorded outcome returns it instead.
 
         Positional arguments are the function's, keywords are Holdfast's (`functools.partial` carries the function's).
@@ -106,13 +105,17 @@ class Context:
         while isinstance(function, partial):
             args, keywords, function = function.args + args, function.keywords | keywords, function.func
         code = step_code(function)
-        step_key = self._key(code.name if name is None else encode_part(name), key)
+        if options:
+            key, name = options.pop("key", None), options.pop("name", None)
+            step_key = self._key(code.name if name is None else encode_part(name), key)
+        else:
+            step_key = self._key(code.name, None)
         drive = self._drive
         digest = sha256(canonical(code.input_form(args, keywords), f"the input of step {step_key}")).hexdigest()
         answer = self._ask(step_key, digest)
         call = StepCall(drive, code, args, keywords, step_key, digest)
-        if policy:
-            _declare(call, policy)
+        if options:
+            _declare(call, options)
         self._busy = True
         try:
             if answer is FRESH:

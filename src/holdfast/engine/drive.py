@@ -19,7 +19,7 @@ from holdfast.journal.replay import Replay
 from holdfast.store.protocol import Committed, InboxMoved, Lease, Outcome, RowChange, Store, Transaction
 
 
-Refusal = TypeVar("Refusal", Diverged, Damaged)
+Refusal = TypeVar("Refusal", bound=Diverged | Damaged)
 
 
 class Surroundings:
@@ -112,9 +112,10 @@ class Drive:
             outcome = await self._outcome(waiting)
             if outcome.__class__ is Committed:
                 return
-            if not isinstance(outcome, InboxMoved):
+            if isinstance(outcome, InboxMoved):
+                self._saw(outcome)
+            else:
                 self.journal.check(outcome)
-            self._saw(outcome)
 
     async def _outcome(self, waiting: Awaitable[Outcome]) -> Outcome:
         try:
@@ -123,7 +124,8 @@ class Drive:
             if self.stopping or not isinstance(waiting, asyncio.Future) or not waiting.done():
                 raise
             self.cancelled_late = True
-            return waiting.result()
+            late: Outcome = waiting.result()
+            return late
 
     async def transact(self, work: Callable[[Transaction], e.Entry], *, deadline_seconds: float) -> None:
         """Call `work` in a transaction of the store and append the entry that it returns there."""

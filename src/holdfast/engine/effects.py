@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.core import entry as e
 from holdfast.core import limits
-from holdfast.core.codec import Codec
+from holdfast.core.codec import NULL, Codec
 from holdfast.core.derive import idempotency_key
 from holdfast.core.errors import Damaged, Diverged, InDoubt, InvalidValue, NotFound, StepError, Unwind
 from holdfast.core.retry import Retry, seconds
@@ -309,7 +309,7 @@ class Resolution(msgspec.Struct, frozen=True):
 
     step: str
     done: bool
-    value: msgspec.Raw = e.NULL
+    value: msgspec.Raw = NULL
     by: str | None = None
     note: str | None = None
 

@@ -164,7 +164,8 @@ class MemoryStore:
         if row is None:
             raise NotFound(f"run {run}")
         journal = self._entries[run]
-        entries, size = [], 0
+        entries: list[StoredEntry] = []
+        size = 0
         for entry in journal[after.seq : after.seq + limits.PAGE_ENTRIES]:
             if entries and size > limits.PAGE_BYTES:
                 break

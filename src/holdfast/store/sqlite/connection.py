@@ -102,7 +102,7 @@ def prepare(path: str, now: Callable[[], int], *, synchronous: str = "FULL") -> 
         try:
             _migrate(connection, path, now)
             rows = connection.execute("SELECT id, epoch FROM hf_store").fetchall()
-            if len(rows) != 1 or not isinstance(rows[0][1], int):
+            if len(rows) != 1 or not isinstance(rows[0][0], str) or not isinstance(rows[0][1], int):
                 raise StoreRefused(f"{path} has no readable identity row")
         except BaseException:
             connection.close()
@@ -151,8 +151,8 @@ def _migrate(connection: apsw.Connection, path: str, now: Callable[[], int]) -> 
 
 
 def _version(connection: apsw.Connection, path: str, newest: int) -> int:
-    version: int = connection.execute("PRAGMA user_version").fetchall()[0][0]
-    if version > newest:
+    version = connection.execute("PRAGMA user_version").fetchall()[0][0]
+    if not isinstance(version, int) or version > newest:
         raise StoreRefused(
             f"{path} has schema version {version}, but this Holdfast knows {newest}: upgrade Holdfast, "
             "or use the store with the version that wrote it"

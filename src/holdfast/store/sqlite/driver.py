@@ -363,7 +363,8 @@ class _Refused(Exception):
 
 
 def _page(connection: apsw.Connection, number: int, after: int) -> tuple[list[StoredEntry], bool]:
-    entries, size = [], 0
+    entries: list[StoredEntry] = []
+    size = 0
     for values in connection.execute(_ENTRIES, (number, after, limits.PAGE_ENTRIES + 1)):
         if entries and (len(entries) == limits.PAGE_ENTRIES or size > limits.PAGE_BYTES):
             return entries, True
@@ -373,7 +374,7 @@ def _page(connection: apsw.Connection, number: int, after: int) -> tuple[list[St
 
 
 def _chunks(connection: apsw.Connection, number: int, after: Cursor) -> list[StoredChunk]:
-    rows = connection.execute(
+    rows: list[Any] = connection.execute(
         "SELECT seq, fence, number, step, attempt, offset, at, body FROM hf_chunks "
         "WHERE run = ? AND (seq, fence, number) > (?, ?, ?) ORDER BY seq, fence, number LIMIT ?",
         (number, *after, limits.PAGE_ENTRIES),
