@@ -1,7 +1,9 @@
 """The killer: a trial dies where it is told to, and tells how it ended."""
 
 import errno
+import importlib.util
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -212,19 +214,43 @@ def test_an_async_target_gets_an_event_loop(killer: Killer) -> None:
     assert killer.run(speak).result() == "word"
 
 
-def kill_parent() -> None:
-    """Kill the server that forked this trial."""
+def kill_parent(sign_of_life: str) -> None:
+    """Kill the server that forked this trial, and go on for as long as one can."""
+    held = os.open(sign_of_life, os.O_WRONLY)
     os.kill(os.getppid(), signal.SIGKILL)
     threading.Event().wait()
+    os.close(held)
 
 
-def test_a_killer_whose_server_died_says_so() -> None:
-    """An outcome that nobody saw is an error, never an outcome."""
+@pytest.mark.parametrize("traced", [False, True])
+def test_a_trial_ends_with_its_server_and_the_killer_says_so(tmp_path: Path, traced: bool) -> None:
+    """An outcome that nobody saw is an error, and nothing goes on unseen."""
+    watched, pipe = tmp_path / "watched", tmp_path / "pipe"
+    watched.mkdir()
+    os.mkfifo(pipe)
+    life = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     with Killer(preload=[__name__]) as short_lived:
         with pytest.raises(KillerLost, match="died"):
-            short_lived.run(kill_parent)
+            short_lived.run(kill_parent, str(pipe), watch=watched if traced else None)
         with pytest.raises(KillerLost):
             short_lived.run(speak)
+    ended = select.poll()
+    ended.register(life, select.POLLHUP)
+    assert ended.poll(10_000)
+    os.close(life)
+
+
+def test_a_target_in_a_file_on_no_path_is_found(killer: Killer, tmp_path: Path) -> None:
+    """A test module that its runner loaded from a file can hold targets as well."""
+    file = tmp_path / "on_no_path.py"
+    file.write_text("def speak():\n    return 'from a file'\n")
+    spec = importlib.util.spec_from_file_location("on_no_path", file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["on_no_path"] = module
+    spec.loader.exec_module(module)
+    assert killer.run(module.speak).result() == "from a file"
 
 
 def test_a_module_that_starts_a_thread_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
