@@ -2,16 +2,19 @@
 
 import subprocess
 import sys
+import weakref
 from dataclasses import replace
 from pathlib import Path
 
+import apsw
+
 import holdfast as hf
-from benchmarks.workload import Gate, Load, Sample, main, measure, stored_bytes
+from benchmarks.workload import Gate, Load, Sample, main, measure, pragmas, stored_bytes
 
 _COUNT = """
 import sqlite3, sys
 connection = sqlite3.connect(sys.argv[1])
-print(connection.execute("SELECT count(*) FROM entries WHERE kind = 'StepCompleted'").fetchone()[0])
+print(connection.execute("SELECT count(*) FROM hf_entries WHERE kind = 'StepCompleted'").fetchone()[0])
 """
 
 
@@ -19,7 +22,6 @@ class Holdfast:
     """A runtime opened on an empty store with the defaults, but for as many runs at once as asked."""
 
     def __init__(self, load: Load) -> None:
-        self.settings = {"effect": "repeat"}
         self._gate: Gate | None = None
         payload = load.payload
 
@@ -65,15 +67,35 @@ def count_apart(database: Path) -> int:
     return int(answer.stdout)
 
 
+class Connections:
+    """Sees every connection that the process opens, so that what Holdfast ran at is read and not assumed."""
+
+    def __init__(self) -> None:
+        self._opened: list[weakref.ref[apsw.Connection]] = []
+        apsw.connection_hooks.append(lambda connection: self._opened.append(weakref.ref(connection)))
+
+    def settings(self) -> dict[str, str]:
+        """Return what the connections that may write are set to, all ways of it where they differ."""
+        alive = [connection for one in self._opened if (connection := one()) is not None]
+        found = [
+            pragmas(lambda sql, writing=one: writing.execute(sql).get)  # type: ignore[misc]
+            for one in alive
+            if not one.pragma("query_only")
+        ]
+        return {name: " and ".join(sorted({one[name] for one in found})) for name in (found[0] if found else {})}
+
+
 async def work(load: Load) -> Sample:
     """Measure Holdfast."""
+    connections = Connections()
     database = load.directory / "holdfast.db"
     subject = Holdfast(load)
     async with hf.open(f"sqlite:///{database}", subject.app, concurrency=max(64, load.runs)) as runtime:
         subject.runtime = runtime
         sample = await measure(subject, load)
+        settings = connections.settings() | {"effect": "repeat"}
     size = stored_bytes(load.directory)
-    return replace(sample, stored=count_apart(database), bytes=size, settings=subject.settings)
+    return replace(sample, stored=count_apart(database), bytes=size, settings=settings)
 
 
 if __name__ == "__main__":

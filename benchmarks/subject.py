@@ -105,26 +105,30 @@ class Bench:
         Raises:
             Failed: it did not end well, or its store does not hold every step it reported.
         """
-        reading = self._take(subject, load, round)
+        reading = self.look(subject, load, round=round)
         if reading.unrest > RESTLESS and not self.quick:
-            reading = min(reading, self._take(subject, load, round), key=lambda one: one.unrest)
+            reading = min(reading, self.look(subject, load, round=round), key=lambda one: one.unrest)
         self.readings.append(reading)
         return reading
 
-    def _take(self, subject: Subject, load: Load, round: int) -> Reading:
-        """Run a subject in an empty directory on the disk, between two looks at the disk's rate."""
+    def look(self, subject: Subject, load: Load, *, round: int = 0) -> Reading:
+        """Run a subject in an empty directory on the disk, the disk's rate taken before and after; keep nothing.
+
+        Raises:
+            Failed: as `take`.
+        """
         python = subject.python()
         directory = scratch(environment.prepared())
         try:
-            before = self._look(directory)
+            before = self._append_rate(directory)
             load = replace(load, directory=directory / "store", variant=subject.variant)
             sample = run(python, subject.module, load)
-            after = self._look(directory)
+            after = self._append_rate(directory)
         finally:
             shutil.rmtree(directory, ignore_errors=True)
         return Reading(subject.name, load.mode, load.runs, load.payload_bytes, sample, before, after, round)
 
-    def _look(self, directory: Path) -> float:
+    def _append_rate(self, directory: Path) -> float:
         rate = disk.append_rate(directory, 0.1 if self.quick else 0.25)
         self.appends.append(rate)
         return rate

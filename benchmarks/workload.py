@@ -123,8 +123,6 @@ class Gate:
 class Subject(Protocol):
     """One opened library under measurement."""
 
-    settings: dict[str, str]
-
     async def run(self, gate: Gate) -> None:
         """Make one run: a step, `gate.arrive`, steps while `gate.more`, `gate.leave`."""
 

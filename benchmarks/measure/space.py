@@ -31,4 +31,4 @@ def measure(bench: Bench, warn: Warn) -> list[Figure]:
 
 def _size(bench: Bench, steps: int) -> int:
     load = Load(Path(), steps=steps, seconds=_LONG_ENOUGH_SECONDS, payload_bytes=PAYLOAD_BYTES)
-    return bench.take(HOLDFAST, load).sample.bytes
+    return bench.look(HOLDFAST, load).sample.bytes
