@@ -13,7 +13,7 @@ from holdfast.client.protocol import Client, RunSummary
 from holdfast.client.run import Run
 from holdfast.client.start import Start
 from holdfast.core.codec import Codec
-from holdfast.core.errors import InvalidInput, Misuse, RunError, StoreRefused
+from holdfast.core.errors import InvalidInput, Misuse, NoStore, RunError, StoreRefused
 from holdfast.core.ids import RunId, run_id
 from holdfast.core.retry import seconds
 from holdfast.core.status import Status
@@ -33,11 +33,12 @@ Key = str | tuple[str | int, ...]
 DEFAULT_STORE: Final = "sqlite:///holdfast.db"
 
 
-async def open_store(address: str) -> Store:
+async def open_store(address: str, *, create: bool = True) -> Store:
     """Open the store at an address: `sqlite:///file.db` or `memory://`.
 
     Raises:
         StoreRefused: there is no driver for it.
+        StoreUnavailable: it cannot be opened, or is not there and `create` is False.
     """
     scheme, separator, rest = address.partition("://")
     if not separator:
@@ -45,6 +46,8 @@ async def open_store(address: str) -> Store:
     if scheme == "sqlite" and rest.startswith("/") and len(rest) > 1:
         from holdfast.store.sqlite import SqliteStore  # lazy: only who uses SQLite loads it
 
+        if not create and not os.path.exists(rest[1:]):
+            raise NoStore(f"there is no store at {address}")
         return await SqliteStore.open(rest[1:])
     if scheme == "memory":
         from holdfast.store.memory import MemoryStore  # lazy: only who uses it loads it
@@ -75,6 +78,7 @@ class Runtime:
         folder = os.path.realpath(path) + "-workers" if path is not None else None
         self._worker = Worker(self._store, self._app, around, concurrency=self._concurrency, lock_folder=folder)
         await self._worker.start(only=only)
+        self._client.serves = self._app.serves
 
     async def _build_deps(self) -> Any:
         if self._app.deps is None:
@@ -106,10 +110,24 @@ class Runtime:
         """
         if not isinstance(what, Durable):
             raise InvalidInput(f"start wants a durable function, not {what!r}; decorate it with @hf.durable")
+        return await self.start_named(what, what.bind(args), key=key, labels=labels, delay=delay, pin=pin)
+
+    async def start_named(
+        self,
+        what: Durable[R, *tuple[Any, ...]],
+        named: dict[str, Any],
+        /,
+        *,
+        key: Key | None = None,
+        labels: Mapping[str, str] | None = None,
+        delay: float | timedelta | None = None,
+        pin: bool = False,
+    ) -> Run[R]:
+        """Do as `start`, with the arguments by name; any that has a default may be left out."""
         self._app.add(what)
         start = Start(
             name=what.name,
-            input=what.encode_input(what.bind(args)),
+            input=what.encode_input(named),
             key=join_key(key) if key is not None else None,
             code=self._app.code(what),
             pin=pin,

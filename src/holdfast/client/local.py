@@ -1,14 +1,15 @@
 """The client of a store that is open in this process."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+import re
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import msgspec
 from msgspec import Raw
 
-from holdfast.client.protocol import Finding, RunInfo, RunSummary
+from holdfast.client.protocol import Finding, RunInfo, RunSummary, WorkerInfo
 from holdfast.client.start import Start, new_run
 from holdfast.core import entry as e
 from holdfast.core.checksum import ZERO, check_chain
@@ -25,6 +26,7 @@ from holdfast.stream.feed import feed
 
 _EPOCH: Final = datetime.fromtimestamp(0, UTC)
 _LOOK_SECONDS: Final = 1.0
+_CANDIDATES: Final = 10
 _STUCK: Final = ("diverged", "damaged", "unknown_entry")
 """Rests that nothing in the run's own future ends."""
 
@@ -54,6 +56,8 @@ class LocalClient:
 
     def __init__(self, store: Store, *, tenant: str = TENANT) -> None:
         self._store, self._tenant = store, tenant
+        self.serves: Callable[[], Mapping[str, str]] | None = None
+        """What a worker of this process can drive, by name and code version; a rest that it can end is none."""
 
     async def _row(self, run: RunId) -> RunRow:
         row = await self._store.get(run_id(run))
@@ -114,6 +118,13 @@ class LocalClient:
             raise NotFound(f"key {key!r}")
         return row.run
 
+    async def match(self, prefix: str) -> Sequence[RunId]:
+        digits = prefix.replace("-", "").lower()
+        if not re.fullmatch("[0-9a-f]{8,32}", digits):
+            raise InvalidInput(f"{prefix[:60]!r} is not a run id, nor the first eight or more characters of one")
+        rows = await self._store.list(RunFilter(prefix=digits, limit=_CANDIDATES))
+        return [row.run for row in rows if row.tenant == self._tenant]
+
     async def runs(
         self,
         *,
@@ -144,13 +155,25 @@ class LocalClient:
             async with asyncio.timeout(timeout_seconds):
                 while True:
                     row = await self._row(run)
-                    if _at_rest(row) or (or_person and _waits_for_person(row)):
+                    if self._at_rest(row) or (or_person and _waits_for_person(row)):
                         return await self._info(row)
                     await bell.wait(_LOOK_SECONDS)
         except TimeoutError:
             raise TimeoutError(f"run {run} has not ended after {timeout_seconds:g} s; it goes on") from None
         finally:
             bell.close()
+
+    def _at_rest(self, row: RunRow) -> bool:
+        if row.damage or row.status.terminal:
+            return True
+        if row.status in (Status.QUARANTINED, Status.EXHAUSTED):
+            return True
+        stuck = row.status is Status.WAITING and row.owner is None and row.reason.startswith(_STUCK)
+        return stuck and not self._can_go_on(row)
+
+    def _can_go_on(self, row: RunRow) -> bool:
+        code = self.serves().get(row.name) if self.serves is not None else None
+        return code is not None and row.due_at is not None and f"|{code}|" not in row.refused
 
     async def resolve(
         self, run: RunId, step: str, value: Any | NotDone, *, by: str | None = None, note: str | None = None
@@ -181,7 +204,18 @@ class LocalClient:
                 state = fold(state, event)
         return state
 
-    async def verify(self, run: RunId | None = None) -> AsyncIterator[Finding]:
+    async def workers(self) -> Sequence[WorkerInfo]:
+        return [
+            WorkerInfo(id=row.worker, started_at=as_time(row.started_at), lock=row.lock, runs=row.leases)
+            for row in await self._store.workers()
+        ]
+
+    async def describe(self) -> Mapping[str, str]:
+        return await self._store.describe()
+
+    async def verify(
+        self, run: RunId | None = None, *, seen: Callable[[RunId], None] | None = None
+    ) -> AsyncIterator[Finding]:
         if run is not None:
             for finding in await self._verify_run(await self._row(run)):
                 yield finding
@@ -197,6 +231,8 @@ class LocalClient:
             for row in rows:
                 for finding in await self._verify_run(row):
                     yield finding
+                if seen is not None:
+                    seen(row.run)
             before = rows[-1].number
 
     async def _verify_run(self, row: RunRow) -> Sequence[Finding]:
@@ -244,16 +280,9 @@ def _summary_fields(row: RunRow) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _at_rest(row: RunRow) -> bool:
-    if row.damage or row.status.terminal:
-        return True
-    if row.status in (Status.QUARANTINED, Status.EXHAUSTED):
-        return True
-    return row.status is Status.WAITING and row.owner is None and row.reason.startswith(_STUCK)
-
-
 def _waits_for_person(row: RunRow) -> bool:
-    return row.status is Status.WAITING and row.owner is None and row.due_at is None and row.reason.startswith("doubt")
+    rests = row.status is Status.WAITING and row.owner is None and row.due_at is None
+    return rests and row.reason.startswith("doubt") and row.inbox_seq <= row.seen_seq
 
 
 def _aside(row: RunRow, state: RunState) -> bool:

@@ -1,6 +1,6 @@
 """The operations of a client, whether the store is here or behind a server."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -52,6 +52,15 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     last_seq: int
 
 
+class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker that has not said goodbye; who can take its `lock` knows that it is dead."""
+
+    id: str
+    started_at: datetime
+    lock: str | None
+    runs: int
+
+
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """Something that `verify` found wrong; `run` is None when it is the store as a whole."""
 
@@ -76,6 +85,14 @@ class Client(Protocol):
 
         Raises:
             NotFound: the key was never used.
+        """
+        ...
+
+    async def match(self, prefix: str) -> Sequence[RunId]:
+        """Return a few of the runs whose id begins with `prefix`, newest first.
+
+        Raises:
+            InvalidInput: no id begins so.
         """
         ...
 
@@ -116,6 +133,16 @@ class Client(Protocol):
         """
         ...
 
-    def verify(self, run: RunId | None = None) -> AsyncIterator[Finding]:
-        """Yield everything that is wrong with one run, or with the whole store."""
+    def verify(
+        self, run: RunId | None = None, *, seen: Callable[[RunId], None] | None = None
+    ) -> AsyncIterator[Finding]:
+        """Yield everything that is wrong with one run, or with the whole store; `seen` is told of every run."""
+        ...
+
+    async def workers(self) -> Sequence[WorkerInfo]:
+        """Return every worker that has not said goodbye, the dead included."""
+        ...
+
+    async def describe(self) -> Mapping[str, str]:
+        """Return what keeps the promises here: driver, version, settings."""
         ...

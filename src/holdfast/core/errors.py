@@ -16,6 +16,7 @@ HoldfastError
 │   └── Misuse               a verb called where it cannot work
 └── StoreError
     ├── StoreUnavailable     locked, full, read-only, failing
+    │   └── NoStore          nothing is there
     ├── StoreRefused         not ours, newer than this version, or corrupt
     ├── Damaged              one run's rows do not add up
     └── UnknownEntry         an entry that this version cannot read
@@ -169,6 +170,13 @@ class StoreUnavailable(StoreError):
 
     code = "store_unavailable"
     hint = "Nothing acknowledged is lost. Mend the disk or the database; runs go on when it answers again."
+
+
+class NoStore(StoreUnavailable):
+    """There is nothing at the store's address, and what was asked does not make one."""
+
+    code = "no_store"
+    hint = "Check --store and HOLDFAST_STORE; the first run of a program makes its store."
 
 
 class StoreRefused(StoreError):

@@ -47,6 +47,10 @@ class Claim:
     def __init__(self, path: str, file: int) -> None:
         self._path, self._file = path, file
 
+    def release(self) -> None:
+        """Let go and leave everything as it was."""
+        os.close(self._file)
+
     def bury(self) -> None:
         """Remove the dead worker's file and let go."""
         with contextlib.suppress(OSError):

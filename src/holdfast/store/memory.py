@@ -264,6 +264,7 @@ class MemoryStore:
                 all(want in (None, has) for want, has in asked)
                 and which.labels.items() <= dict(row.labels).items()
                 and (which.before is None or row.number < which.before)
+                and row.run.replace("-", "").startswith(which.prefix)
             )
 
         rows = sorted(filter(wanted, self._rows.values()), key=lambda row: -row.number)
@@ -292,6 +293,9 @@ class MemoryStore:
 
     def watch(self, run: RunId | None = None, *, entries: bool = True) -> Bell:
         return self._bells.watch(run, entries=entries)
+
+    async def describe(self) -> Mapping[str, str]:
+        return {"driver": "memory"}
 
     async def check(self) -> Sequence[str]:
         return []

@@ -237,6 +237,8 @@ class RunFilter(Struct, frozen=True, kw_only=True):
     name: str | None = None
     key: str | None = None
     labels: Mapping[str, str] = {}
+    prefix: str = ""
+    """How the id begins: hex digits, without the dashes."""
     before: int | None = None
     limit: int = 100
 
@@ -378,6 +380,10 @@ class Store(Protocol):
 
         Listen before you look.
         """
+        ...
+
+    async def describe(self) -> Mapping[str, str]:
+        """Return what keeps the promises here: driver, version, settings; a write was tried on the way."""
         ...
 
     async def check(self) -> Sequence[str]:

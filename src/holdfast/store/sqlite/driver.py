@@ -47,6 +47,7 @@ from holdfast.store.sqlite.transaction import call_guarded
 from holdfast.store.sqlite.writer import Do, Probe, Writer
 
 _POLL_SECONDS: Final = 0.01
+_SYNCHRONOUS: Final = ("OFF", "NORMAL", "FULL", "EXTRA")
 _ENTRIES: Final = """
     SELECT seq, kind, version, at, enc, body, checksum FROM hf_entries WHERE run = ? AND seq > ? ORDER BY seq LIMIT ?
 """
@@ -302,6 +303,9 @@ class SqliteStore:
             if value is not None:
                 where.append(f"r.{column} = ?")
                 values.append(value)  # type: ignore[arg-type]
+        if which.prefix:
+            where.append("r.run BETWEEN ? AND ?")
+            values += [bytes.fromhex(which.prefix.ljust(32, digit)) for digit in "0f"]  # type: ignore[misc]
         for label, value in which.labels.items():
             where.append("EXISTS (SELECT 1 FROM json_each(r.labels) l WHERE l.key = ? AND l.value = ?)")
             values += [label, value]  # type: ignore[list-item]
@@ -333,6 +337,15 @@ class SqliteStore:
             if not self._bells:
                 return
             self._writer.look()
+
+    async def describe(self) -> Mapping[str, str]:
+        def look(db: Db) -> dict[str, str]:
+            db.rows("UPDATE hf_store SET epoch = epoch")
+            level = db.rows("PRAGMA synchronous")[0][0]
+            return {"journal": db.rows("PRAGMA journal_mode")[0][0], "synchronous": _SYNCHRONOUS[level]}
+
+        found: dict[str, str] = await self._writer.submit(Do(look))
+        return {"driver": "sqlite", "version": apsw.sqlite_lib_version(), "path": self._path, **found}
 
     async def check(self) -> Sequence[str]:
         """Return what SQLite itself finds wrong with the file."""
