@@ -85,7 +85,7 @@ class LocalClient:
     async def _entry(self, row: RunRow, seq: int) -> Entry | None:
         if row.damage:
             return None
-        page = await self._store.read(row.run, Cursor(seq - 1), chunks=False)
+        page = await self._store.read(row.run, Cursor(seq - 1), chunks=False, limit=1)
         if not page.entries:
             raise Damaged(run=row.run, seq=seq, what=f"entry {seq} is missing")
         check_chain(row.run, page.previous, page.entries[:1], seq - 1)

@@ -29,8 +29,9 @@ class StoredEntry(NamedTuple):
 def checksum(run: bytes, seq: int, at: int, version: int, kind: str, enc: int, previous: bytes, body: bytes) -> bytes:
     """Return the BLAKE2b-128 of an entry: it detects damage, not forgery."""
     name = kind.encode()
-    header = _HEADER.pack(run, seq, at, version, len(name), enc)
-    return blake2b(b"".join((header, name, previous, body)), digest_size=16).digest()
+    hashed = blake2b(_HEADER.pack(run, seq, at, version, len(name), enc) + name + previous, digest_size=16)
+    hashed.update(body)
+    return hashed.digest()
 
 
 def check_chain(run: RunId, previous: bytes, rows: Sequence[StoredEntry], after: int) -> bytes:

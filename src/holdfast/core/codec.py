@@ -34,6 +34,8 @@ def _decode_foreign(wanted: type, value: Any) -> Any:
 _PLAIN: Final = msgspec.json.Encoder(enc_hook=_encode_foreign)
 _SORTED: Final = msgspec.json.Encoder(enc_hook=_encode_foreign, order="sorted")
 _ANY: Final = msgspec.json.Decoder()
+_FLAT: Final = frozenset({str, int, bool, type(None)})
+"""Types that can neither nest nor hold NaN."""
 
 
 def encode(value: Any, what: str = "the value") -> bytes:
@@ -58,6 +60,8 @@ def encode(value: Any, what: str = "the value") -> bytes:
 def _check(value: Any, body: bytes, what: str) -> None:
     if len(body) > limits.PAYLOAD_BYTES:
         raise PayloadTooLarge(what, size=len(body), limit=limits.PAYLOAD_BYTES)
+    if value.__class__ in _FLAT:
+        return
     if body.count(b"[") + body.count(b"{") > limits.NESTING and _depth(body) > limits.NESTING:
         raise InvalidValue(f"{what} is nested more than {limits.NESTING} levels deep")
     # msgspec writes NaN and infinities as null: only then is the slow look needed.

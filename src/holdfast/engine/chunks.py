@@ -46,9 +46,10 @@ class Chunks:
             self._timer = None
         if self._waiting:
             chunks, self._waiting = self._waiting, []
-            sending = asyncio.ensure_future(self._store.chunks(self._lease, chunks))
-            self._sending.add(sending)
-            sending.add_done_callback(self._sent)
+            sending = self._store.chunks(self._lease, chunks)
+            if isinstance(sending, asyncio.Future):
+                self._sending.add(sending)
+                sending.add_done_callback(self._sent)
 
     def _sent(self, sending: "asyncio.Future[Any]") -> None:
         self._sending.discard(sending)

@@ -1,7 +1,8 @@
 """The verbs of a durable function."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from asyncio import current_task
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from hashlib import sha256
@@ -20,7 +21,7 @@ from holdfast.core.status import Effect
 from holdfast.core.stepkey import counted_key, encode_part, explicit_key, root_branch
 from holdfast.engine.drive import Drive
 from holdfast.engine.effects import StepCall
-from holdfast.engine.function import as_effect, step_code
+from holdfast.engine.function import StepCode, as_effect, step_code
 from holdfast.engine.log import SILENT
 from holdfast.engine.payload import store_value
 from holdfast.engine.step import Step
@@ -54,14 +55,18 @@ class Context:
     Between its verbs the function's code runs again on every resume, so it may compute but not act.
     """
 
-    __slots__ = ("_branch", "_busy", "_counts", "_drive", "_random", "_task")
+    __slots__ = ("_branch", "_busy", "_counts", "_drive", "_loop", "_past", "_random", "_task")
 
     def __init__(self, drive: Drive) -> None:
         self._drive = drive
         self._branch = root_branch(drive.state.generation)
         self._counts: dict[str, int] = {}
         self._busy = False
-        self._task = asyncio.current_task()
+        self._past = False
+        """True once the branch's last record was passed: everything after it is fresh."""
+        # Named, because asking for the running loop costs a system call on Python 3.11.
+        self._loop = drive.loop
+        self._task = current_task(self._loop)
         self._random: Random | None = None
 
     @property
@@ -99,7 +104,7 @@ class Context:
             StepError: the function raised, now or when it was first called.
             InDoubt: a `once` step may or may not have happened.
         """
-        if self._busy or self._drive.refused is not None or asyncio.current_task() is not self._task:
+        if self._busy or self._drive.refused is not None or current_task(self._loop) is not self._task:
             self._refuse()
         keywords: dict[str, Any] = {}
         while isinstance(function, partial):
@@ -112,17 +117,33 @@ class Context:
             step_key = self._key(code.name, None)
         drive = self._drive
         digest = sha256(canonical(code.input_form(args, keywords), f"the input of step {step_key}")).hexdigest()
-        answer = self._ask(step_key, digest)
-        call = StepCall(drive, code, args, keywords, step_key, digest)
-        if options:
-            _declare(call, options)
+        answer = FRESH if self._past else self._ask(step_key, digest)
         self._busy = True
         try:
-            if answer is FRESH:
-                return await call.attempt(1)
+            if answer is FRESH and code.simple and not options:
+                return await self._simple(code, args, keywords, step_key, digest)
+            call = StepCall(drive, code, args, keywords, step_key, digest)
+            if options:
+                _declare(call, options)
             return await call.answer(answer)
         finally:
             self._busy = False
+
+    async def _simple(
+        self, code: StepCode, args: Sequence[Any], keywords: dict[str, Any], step_key: str, digest: str
+    ) -> Any:
+        """Perform the commonest step by far: `StepCall.attempt` written out, since every call counts here."""
+        drive = self._drive
+        try:
+            value = await code.function(*args, **keywords)
+            raw, blob, blobs, back = store_value(code.own_codec, value, step_key, drive.secrets)
+        except asyncio.CancelledError:
+            StepCall(drive, code, args, keywords, step_key, digest).cancelled(1)
+            raise
+        except Exception as error:
+            return await StepCall(drive, code, args, keywords, step_key, digest).failed(error, 1, 0)
+        await drive.write(e.StepCompleted(step=step_key, digest=digest, raw=raw, blob=blob), blobs=blobs)
+        return back
 
     def _key(self, name: str, key: str | None) -> str:
         if key is not None:
@@ -138,14 +159,16 @@ class Context:
 
     def _ask(self, step_key: str, digest: str | None) -> Answer:
         try:
-            return self._drive.replay.ask(self._branch, step_key, digest)
+            answer = self._drive.replay.ask(self._branch, step_key, digest)
+            self._past = answer is FRESH
+            return answer
         except Diverged as diverged:
             raise self._drive.refuse(diverged) from None
 
     def _refuse(self) -> NoReturn:
         if self._drive.refused is not None:
             raise self._drive.refused
-        if asyncio.current_task() is not self._task:
+        if current_task(self._loop) is not self._task:
             raise Misuse(
                 "a context verb was called from another task than the run's own: its order would differ on replay. "
                 "(asyncio.wait_for starts one on Python 3.11: use asyncio.timeout.)"
@@ -153,7 +176,7 @@ class Context:
         raise Misuse("a step is still under way: steps of one branch may not overlap")
 
     def _enter(self) -> None:
-        if self._busy or self._drive.refused is not None or asyncio.current_task() is not self._task:
+        if self._busy or self._drive.refused is not None or current_task(self._loop) is not self._task:
             self._refuse()
 
     async def emit(self, value: Any, *, name: str = "emit") -> None:
@@ -219,6 +242,6 @@ def _declare(call: StepCall, policy: dict[str, Any]) -> None:
     if policy.get("timeout") is not None:
         call.timeout = seconds(policy["timeout"])
     if policy.get("returns") is not None:
-        call.codec = call.code.codec(policy["returns"])
+        call.codec = Codec(policy["returns"])
     call.not_performed = policy.get("not_performed") or call.not_performed
 

@@ -3,7 +3,7 @@
 import asyncio
 import inspect
 import random
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar
 
 from holdfast.core import entry as e
@@ -16,7 +16,7 @@ from holdfast.engine.payload import Secrets
 from holdfast.engine.threads import Threads
 from holdfast.journal.journal import Journal, load
 from holdfast.journal.replay import Replay
-from holdfast.store.protocol import Committed, InboxMoved, Lease, Outcome, RowChange, Store, Transaction
+from holdfast.store.protocol import Committed, InboxMoved, Lease, Outcome, Pending, RowChange, Store, Transaction
 
 
 Refusal = TypeVar("Refusal", bound=Diverged | Damaged)
@@ -109,7 +109,10 @@ class Drive:
         """
         while True:
             waiting = self.journal.append(*entries, guarded=guarded, **rest)
-            outcome = await self._outcome(waiting)
+            try:
+                outcome = await waiting
+            except asyncio.CancelledError:
+                outcome = self._late(waiting)
             if outcome.__class__ is Committed:
                 return
             if isinstance(outcome, InboxMoved):
@@ -117,15 +120,12 @@ class Drive:
             else:
                 self.journal.check(outcome)
 
-    async def _outcome(self, waiting: Awaitable[Outcome]) -> Outcome:
-        try:
-            return await waiting
-        except asyncio.CancelledError:
-            if self.stopping or not isinstance(waiting, asyncio.Future) or not waiting.done():
-                raise
-            self.cancelled_late = True
-            late: Outcome = waiting.result()
-            return late
+    def _late(self, waiting: Pending[Outcome]) -> Outcome:
+        """Return the outcome of a write that a cancellation interrupted: it was queued, so it was written."""
+        if self.stopping or not waiting.done():
+            raise asyncio.CancelledError
+        self.cancelled_late = True
+        return waiting.result()
 
     async def transact(self, work: Callable[[Transaction], e.Entry], *, deadline_seconds: float) -> None:
         """Call `work` in a transaction of the store and append the entry that it returns there."""
@@ -151,8 +151,9 @@ class Drive:
 
     def write_soon(self, *entries: e.Entry, **rest: Any) -> None:
         """Append without waiting; the next entry's fate is this one's too."""
-        waiting = asyncio.ensure_future(self.journal.append(*entries, **rest))
-        waiting.add_done_callback(_heard)
+        waiting = self.journal.append(*entries, **rest)
+        if isinstance(waiting, asyncio.Future):
+            waiting.add_done_callback(_heard)
 
     async def park(self, reason: str, *, due_at: int | None, step: str | None = None, detail: str = "") -> NoReturn:
         """Put the run to rest and leave its code.

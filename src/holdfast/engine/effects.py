@@ -40,9 +40,9 @@ class StepCall:
     def __init__(
         self, drive: Drive, code: StepCode, args: Sequence[Any], keywords: dict[str, Any], key: str, digest: str
     ) -> None:
-        policy = code.policy
         self.drive, self.code, self.args, self.keywords, self.key, self.digest = drive, code, args, keywords, key, digest
-        self.codec: Codec = code.codec(None)
+        self.codec: Codec = code.own_codec
+        policy = code.policy
         self.effect: Effect = policy.effect or Effect.REPEAT
         self.verify = policy.verify
         self.in_doubt = policy.in_doubt or "raise"
@@ -102,10 +102,10 @@ class StepCall:
         except Unwind:
             raise
         except asyncio.CancelledError:
-            self._cancelled(attempt)
+            self.cancelled(attempt)
             raise
         except Exception as error:
-            return await self._failed(error, attempt, started_at)
+            return await self.failed(error, attempt, started_at)
         raw, blob, blobs, back = stored
         await self.drive.write(
             e.StepCompleted(step=self.key, digest=self.digest, attempt=attempt, raw=raw, blob=blob),
@@ -174,14 +174,15 @@ class StepCall:
         except _Undone as undone:
             cause = undone.__cause__
             assert isinstance(cause, Exception)
-            return await self._failed(cause, attempt, 0)
+            return await self.failed(cause, attempt, 0)
         except TimeoutError as error:
-            return await self._failed(error, attempt, 0)
+            return await self.failed(error, attempt, 0)
         return back
 
     # Failing
 
-    async def _failed(self, error: Exception, attempt: int, started_at: int) -> Any:
+    async def failed(self, error: Exception, attempt: int, started_at: int) -> Any:
+        """Record that an attempt raised, and raise, doubt or try again by what was declared."""
         declared = isinstance(error, self.not_performed)
         doubtful = self.effect is Effect.ONCE and self.code.inject != "transaction"
         if doubtful and not declared:
@@ -204,7 +205,7 @@ class StepCall:
         delay = self.retry.delay_seconds(attempt, self.drive.chance())
         return self.drive.store.now() + int(delay * 1e6)
 
-    def _cancelled(self, attempt: int) -> None:
+    def cancelled(self, attempt: int) -> None:
         """Record that the run's own code cancelled the step; a shutdown records nothing.
 
         Queued but not awaited: whatever the code does next is written behind it.

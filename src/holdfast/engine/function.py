@@ -3,7 +3,7 @@
 import functools
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from hashlib import sha256
 from typing import Any, Final, Generic, TypeVar, TypeVarTuple, get_origin, get_type_hints, overload
@@ -46,6 +46,9 @@ class Policy:
             raise InvalidInput(f"in_doubt= is 'raise' or 'wait', not {self.in_doubt!r}")
         if self.effect is not None and self.effect not in list(Effect):
             raise InvalidInput(f"effect= is 'repeat', 'keyed' or 'once', not {self.effect!r}")
+
+
+_NOTHING_SAID: Final = Policy()
 
 
 def step(
@@ -103,24 +106,20 @@ class StepCode:
     parameters: tuple[str, ...]
     variadic: bool
     policy: Policy
-    annotation: Any
-    _codecs: dict[int, Codec] = field(default_factory=dict)
+    own_codec: Codec
+    """Of the result, by the policy or the annotation."""
+    simple: bool
+    """True for an async function that nothing is declared of and nothing is injected into."""
 
     def input_form(self, args: Sequence[Any], keywords: dict[str, Any]) -> dict[str, Any]:
         """Return the named arguments, as given."""
-        if self.variadic or len(args) > len(self.parameters):
+        parameters = self.parameters
+        if len(parameters) == 1 == len(args) and not keywords and not self.variadic:
+            return {parameters[0]: args[0]}
+        if self.variadic or len(args) > len(parameters):
             return {"*": list(args), **keywords} if keywords else {"*": list(args)}
-        named = dict(zip(self.parameters, args, strict=False))
+        named = dict(zip(parameters, args, strict=False))
         return named | keywords if keywords else named
-
-    def codec(self, returns: Any) -> Codec:
-        """Return the codec of the result: by `returns=`, else by the annotation."""
-        if returns is None:
-            returns = self.policy.returns if self.policy.returns is not None else self.annotation
-        codec = self._codecs.get(id(returns))
-        if codec is None or codec.annotation is not returns:
-            codec = self._codecs[id(returns)] = Codec(returns)
-        return codec
 
 
 @functools.lru_cache(maxsize=4096)
@@ -138,16 +137,18 @@ def step_code(function: Callable[..., Any]) -> StepCode:
     if inject is not None:
         parameters = parameters[1:]
     name = getattr(function, "__name__", type(function).__name__)
-    policy: Policy = getattr(function, _SPEC, Policy())
+    policy: Policy = getattr(function, _SPEC, _NOTHING_SAID)
+    is_async = inspect.iscoroutinefunction(target)
     return StepCode(
         function=function,
         name="" if name == "<lambda>" else encode_part(policy.name or name),
-        is_async=inspect.iscoroutinefunction(target),
+        is_async=is_async,
         inject=inject,
         parameters=tuple(p.name for p in parameters if p.kind is not p.VAR_POSITIONAL and p.kind is not p.VAR_KEYWORD),
         variadic=any(p.kind is p.VAR_POSITIONAL for p in parameters) or not parameters,
         policy=policy,
-        annotation=hints.get("return", Any),
+        own_codec=Codec(policy.returns if policy.returns is not None else hints.get("return", Any)),
+        simple=is_async and inject is None and policy is _NOTHING_SAID,
     )
 
 

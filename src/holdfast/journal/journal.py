@@ -1,6 +1,6 @@
 """Appending to one run under its lease: numbers, checksums, and what a refusal means."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from holdfast.core.checksum import StoredEntry, check_chain, checksum
@@ -15,6 +15,7 @@ from holdfast.store.protocol import (
     Lease,
     NewBlob,
     Outcome,
+    Pending,
     RowChange,
     RunRow,
     Store,
@@ -57,7 +58,7 @@ class Journal:
         change: RowChange | None = None,
         guarded: bool = False,
         **rest: Any,
-    ) -> Awaitable[Outcome]:
+    ) -> Pending[Outcome]:
         """Queue one commit and return its outcome to be; pass it to `check`.
 
         `guarded` refuses the commit if a control post arrived that the run has not seen. A parking change refuses it
@@ -79,9 +80,8 @@ class Journal:
         rows = []
         for entry in entries:
             seq += 1
-            kind = entry.__class__.__name__
+            kind, version = entry.__class__.__name__, entry.version
             body = encode_body(entry)
-            version = entry.version
             head = checksum(run, seq, at, version, kind, 0, head, body)
             rows.append(StoredEntry(seq, kind, version, at, 0, body, head))
         self._seq, self._head = seq, head

@@ -1,9 +1,8 @@
 """The store in memory: the shortest driver, and the documentation of the others."""
 
-import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from hashlib import sha256
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import apsw
 from msgspec.structs import replace
@@ -32,6 +31,7 @@ from holdfast.store.protocol import (
     NewRun,
     Outcome,
     Page,
+    Pending,
     Post,
     Posted,
     RunFilter,
@@ -41,6 +41,25 @@ from holdfast.store.protocol import (
     WorkerRow,
 )
 from holdfast.store.sqlite.transaction import call_guarded
+
+T = TypeVar("T")
+
+
+class _Done(Generic[T]):
+    """An outcome that is known, but still lets others take their turn."""
+
+    def __init__(self, outcome: T) -> None:
+        self._outcome = outcome
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        yield
+        return self._outcome
+
+    def done(self) -> bool:
+        return True
+
+    def result(self) -> T:
+        return self._outcome
 
 
 class MemoryStore:
@@ -90,10 +109,8 @@ class MemoryStore:
         self._bells.ring(None)
         return Created(row, Lease(row, owner, row.fence, "started") if owner else None)
 
-    def commit(self, lease: Lease, change: Commit) -> Awaitable[Outcome]:
-        future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-        future.set_result(self._commit(lease, change))
-        return future
+    def commit(self, lease: Lease, change: Commit) -> Pending[Outcome]:
+        return _Done(self._commit(lease, change))
 
     def _commit(self, lease: Lease, change: Commit) -> Outcome:
         run = lease.row.run
@@ -159,14 +176,14 @@ class MemoryStore:
             self._user.execute("ROLLBACK")
             raise
 
-    async def read(self, run: RunId, after: Cursor, *, chunks: bool = True) -> Page:
+    async def read(self, run: RunId, after: Cursor, *, chunks: bool = True, limit: int = limits.PAGE_ENTRIES) -> Page:
         row = self._rows.get(run)
         if row is None:
             raise NotFound(f"run {run}")
         journal = self._entries[run]
         entries: list[StoredEntry] = []
         size = 0
-        for entry in journal[after.seq : after.seq + limits.PAGE_ENTRIES]:
+        for entry in journal[after.seq : after.seq + limit]:
             if entries and size > limits.PAGE_BYTES:
                 break
             entries.append(entry)
@@ -271,7 +288,6 @@ class MemoryStore:
         return rows[: which.limit]
 
     def chunks(self, lease: Lease, chunks: Sequence[NewChunk]) -> Awaitable[bool]:
-        future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         row = self._rows[lease.row.run]
         held = row.fence == lease.fence and row.owner == lease.worker
         if held:
@@ -280,8 +296,7 @@ class MemoryStore:
                 for c in chunks
             ]
             self._bells.ring(row.run, moved=False)
-        future.set_result(held)
-        return future
+        return _Done(held)
 
     async def blob(self, tenant: str, digest: str) -> bytes:
         body = self._blobs.get((tenant, digest))

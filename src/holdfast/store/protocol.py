@@ -1,15 +1,19 @@
 """The store's verbs and their promises; refusals are values."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
 
 from msgspec import Struct
 
+from holdfast.core import limits
 from holdfast.core.checksum import StoredEntry
 from holdfast.core.cursor import Cursor
 from holdfast.core.entry import BudgetMove
 from holdfast.core.ids import Fence, RunId, WorkerId
 from holdfast.core.status import Status
+
+
+T_co = TypeVar("T_co", covariant=True)
 
 
 class RunRow(Struct, frozen=True, kw_only=True):
@@ -243,6 +247,22 @@ class RunFilter(Struct, frozen=True, kw_only=True):
     limit: int = 100
 
 
+class Pending(Protocol[T_co]):
+    """An outcome to be. Cancelling whoever awaits it does not withdraw it, and it still tells what came of it."""
+
+    def __await__(self) -> Generator[Any, Any, T_co]:
+        """Wait until it is known."""
+        ...
+
+    def done(self) -> bool:
+        """Say whether it is known."""
+        ...
+
+    def result(self) -> T_co:
+        """Return it once it is known."""
+        ...
+
+
 class Transaction(Protocol):
     """The database of the store, inside the transaction that writes a step's entry."""
 
@@ -284,7 +304,7 @@ class Store(Protocol):
         """Write a run and its first entry, once per (tenant, key); claim it for `worker` in the same commit."""
         ...
 
-    def commit(self, lease: Lease, change: Commit) -> Awaitable[Outcome]:
+    def commit(self, lease: Lease, change: Commit) -> Pending[Outcome]:
         """Make everything in `change` true at once, or nothing of it.
 
         `Committed` is returned only when it is on disk. A refusal has written nothing and spoils no neighbour.
@@ -301,7 +321,7 @@ class Store(Protocol):
         """
         ...
 
-    async def read(self, run: RunId, after: Cursor, *, chunks: bool = True) -> Page:
+    async def read(self, run: RunId, after: Cursor, *, chunks: bool = True, limit: int = limits.PAGE_ENTRIES) -> Page:
         """Return what follows `after`, bounded in number and bytes.
 
         Raises:

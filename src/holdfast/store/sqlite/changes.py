@@ -112,19 +112,19 @@ class CommitOp:
     def __init__(self, lease: Lease, change: Commit, owner: int, sealed: Seal) -> None:
         self._lease, self._change = lease, change
         number = lease.row.number
-        self._entries = [(number, *entry) for entry in change.entries]
-        last = change.entries[-1] if change.entries else None
-        seq = last.seq if last else change.after
-        at = last.at if last else lease.row.updated_at
+        entries = change.entries
+        if entries:
+            self._entries = [(number, *entry) for entry in entries]
+            seq, _, _, at, _, _, head = entries[-1]
+        else:
+            self._entries, seq, at, head = [], change.after, lease.row.updated_at, change.previous
         stalls = 0 if change.progress else lease.row.stalls
-        head = change.head
-        if change.change is None:
-            crc = sealed.after_entry(at, seq, head, stalls)
+        row = change.change
+        crc = sealed.after(at, seq, head, stalls, row)
+        if row is None:
             values: tuple[Any, ...] = (seq, head, at, stalls, crc, number, owner, lease.fence, change.after)
             self._values = values if change.control is None else (*values, change.control)
         else:
-            row = change.change
-            crc = sealed.after_change(at, seq, head, stalls, row)
             self._values = (
                 seq, head, at, stalls, crc, number, owner, lease.fence, change.after, change.control, change.inbox,
                 str(row.status), row.reason, row.due_at, row.refused, row.seen_seq,
@@ -178,7 +178,7 @@ class CommitOp:
         found = db.rows(
             "SELECT owner, fence, last_seq, inbox_seq, control_seq FROM hf_runs WHERE number = ?", (lease.row.number,)
         )
-        if not found or found[0][0] != db.workers.get(lease.worker) or found[0][1] != lease.fence:
+        if not found or found[0][:2] != (self._values[6], lease.fence):
             return LeaseLost()
         _, _, last_seq, inbox_seq, control_seq = found[0]
         if last_seq != change.after:

@@ -31,6 +31,7 @@ from holdfast.store.protocol import (
     NewRun,
     Outcome,
     Page,
+    Pending,
     Post,
     Posted,
     RunFilter,
@@ -67,7 +68,8 @@ class SqliteStore:
         self._reader: apsw.Connection | None = None
         self._reading = threading.RLock()
         self._writer = Writer(path, self._connect, self._bells, probe=probe)
-        self._seals: dict[RunId, tuple[Lease, Seal]] = {}
+        self._held: dict[RunId, tuple[Lease, int, Seal]] = {}
+        self._numbers: dict[WorkerId, int] = {}
         self._poll: asyncio.Task[None] | None = None
         self._closed = False
 
@@ -117,23 +119,23 @@ class SqliteStore:
         done: Created | Existing | KeyTaken = await self._writer.submit(op)
         return done
 
-    def commit(self, lease: Lease, change: Commit) -> Awaitable[Outcome]:
-        db = self._writer.db
-        owner = db.workers.get(lease.worker) if db is not None else None
-        if owner is None:
-            return self._commit_later(lease, change)
-        held = self._seals.get(lease.row.run)
+    def commit(self, lease: Lease, change: Commit) -> Pending[Outcome]:
+        held = self._held.get(lease.row.run)
         if held is None or held[0] is not lease:
-            held = self._seals[lease.row.run] = (lease, Seal(lease))
+            owner = self._numbers.get(lease.worker)
+            if owner is None:
+                return asyncio.ensure_future(self._commit_later(lease, change))
+            held = self._held[lease.row.run] = (lease, owner, Seal(lease))
         if change.change is not None:
-            del self._seals[lease.row.run]
-        return self._writer.submit(CommitOp(lease, change, owner, held[1]))
+            del self._held[lease.row.run]
+        return self._writer.submit(CommitOp(lease, change, held[1], held[2]))
 
     async def _commit_later(self, lease: Lease, change: Commit) -> Outcome:
-        """Commit when the worker's number is not at hand: after a reopening, or by somebody who never registered."""
+        """Commit when the worker's number is not at hand: it was registered through another opening, or never."""
         number = await self._writer.submit(Do(lambda db: db.worker_number(lease.worker)))
         if number is None:
             return LeaseLost()
+        self._numbers[lease.worker] = number
         return await self.commit(lease, change)
 
     def transact(
@@ -190,15 +192,15 @@ class SqliteStore:
     async def register(self, worker: WorkerId, *, lock: str | None) -> None:
         at = self._clock()
 
-        def run(db: Db) -> None:
+        def run(db: Db) -> int | None:
             db.rows(
                 "INSERT INTO hf_workers (worker, pulse, started_at, lock) VALUES (?, 0, ?, ?) "
                 "ON CONFLICT (worker) DO NOTHING",
                 (worker, at, lock),
             )
-            db.worker_number(worker)
+            return db.worker_number(worker)
 
-        await self._writer.submit(Do(run))
+        self._numbers[worker] = await self._writer.submit(Do(run))
 
     async def pulse(self, worker: WorkerId) -> bool:
         changed: int = await self._writer.submit(
@@ -254,7 +256,7 @@ class SqliteStore:
                 if self._reader.in_transaction:
                     self._reader.execute("COMMIT")
 
-    async def read(self, run: RunId, after: Cursor, *, chunks: bool = True) -> Page:
+    async def read(self, run: RunId, after: Cursor, *, chunks: bool = True, limit: int = limits.PAGE_ENTRIES) -> Page:
         with self._read() as connection:
             row = self._row(connection, "WHERE r.run = ?", (id_bytes(run),))
             if row is None:
@@ -265,7 +267,7 @@ class SqliteStore:
                     "SELECT checksum FROM hf_entries WHERE run = ? AND seq = ?", (row.number, after.seq)
                 ).fetchall()
                 previous = found[0][0] if found else ZERO
-            entries, more = _page(connection, row.number, after.seq)
+            entries, more = _page(connection, row.number, after.seq, limit)
             ahead: list[StoredChunk] = []
             if chunks and not more:
                 ahead = _chunks(connection, row.number, after)
@@ -375,11 +377,11 @@ class _Refused(Exception):
         self.outcome = outcome
 
 
-def _page(connection: apsw.Connection, number: int, after: int) -> tuple[list[StoredEntry], bool]:
+def _page(connection: apsw.Connection, number: int, after: int, limit: int) -> tuple[list[StoredEntry], bool]:
     entries: list[StoredEntry] = []
     size = 0
-    for values in connection.execute(_ENTRIES, (number, after, limits.PAGE_ENTRIES + 1)):
-        if entries and (len(entries) == limits.PAGE_ENTRIES or size > limits.PAGE_BYTES):
+    for values in connection.execute(_ENTRIES, (number, after, limit + 1)):
+        if entries and (len(entries) == limit or size > limits.PAGE_BYTES):
             return entries, True
         entries.append(StoredEntry(*values))
         size += len(values[5]) if isinstance(values[5], bytes | str) else 0

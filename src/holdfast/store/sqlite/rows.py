@@ -1,5 +1,7 @@
 """A run's row in SQLite, its CRC, and its form in the domain."""
 
+from struct import Struct
+from struct import error as StructError
 from typing import Any, Final
 from zlib import crc32
 
@@ -19,6 +21,7 @@ SELECT: Final = (
 )
 _FIXED_COUNT: Final = FIXED.count(",") + 1
 _MOVING_COUNT: Final = MOVING.count(",") + 1
+_NUMBERS: Final = Struct(">5q").pack
 _decode_labels: Final = msgspec.json.Decoder(dict[str, str]).decode
 _encode: Final = msgspec.json.Encoder(order="sorted").encode
 
@@ -30,7 +33,9 @@ def seal(fixed: tuple[Any, ...]) -> int:
 
 def guard(sealed: int, moving: tuple[Any, ...]) -> int:
     """Return the CRC of the whole row, from the CRC of its fixed part."""
-    return crc32(repr(moving).encode(errors="surrogatepass"), sealed)
+    updated_at, status, reason, due_at, last_seq, head, fence, attempt, stalls, refused = moving
+    words = crc32(repr((status, reason, due_at, refused)).encode(errors="surrogatepass"), sealed)
+    return crc32(_NUMBERS(updated_at, last_seq, fence, attempt, stalls) + head, words)
 
 
 def fixed_of(row: RunRow) -> tuple[Any, ...]:
@@ -87,8 +92,8 @@ def read_row(values: tuple[Any, ...]) -> RunRow:
     """Return the row; one whose CRC does not match, or that cannot be read at all, says so in `damage`."""
     fixed, moving = values[:_FIXED_COUNT], values[_FIXED_COUNT : _FIXED_COUNT + _MOVING_COUNT]
     inbox_seq, control_seq, seen_seq, stored, owner, worker = values[_FIXED_COUNT + _MOVING_COUNT :]
-    damage = "" if guard(seal(fixed), moving) == stored else "its row's checksum does not match"
     try:
+        damage = "" if guard(seal(fixed), moving) == stored else "its row's checksum does not match"
         if not 0 <= control_seq <= inbox_seq or not 0 <= seen_seq <= inbox_seq:
             damage = damage or "its inbox counters do not add up"
         return RunRow(
@@ -122,7 +127,7 @@ def read_row(values: tuple[Any, ...]) -> RunRow:
             seen_seq=seen_seq,
             damage=damage,
         )
-    except (ValueError, TypeError, AttributeError, msgspec.MsgspecError) as error:
+    except (ValueError, TypeError, AttributeError, StructError, msgspec.MsgspecError) as error:
         return _unreadable(fixed, error)
 
 
@@ -145,32 +150,20 @@ def _unreadable(fixed: tuple[Any, ...], error: Exception) -> RunRow:
 class Seal:
     """What stays the same of a row while one lease lasts; makes the row's CRC cheap at every commit."""
 
-    __slots__ = ("_lease", "_sealed", "_state")
+    __slots__ = ("_attempt", "_fence", "_sealed", "_words")
 
     def __init__(self, lease: Lease) -> None:
-        self._lease = lease
-        self._sealed = seal(fixed_of(lease.row))
         row = lease.row
-        self._state = (str(row.status), row.reason, row.due_at)
+        self._sealed = seal(fixed_of(row))
+        self._fence, self._attempt = lease.fence, row.attempt
+        self._words = self._crc_of_words(str(row.status), row.reason, row.due_at, row.refused)
 
-    def after_entry(self, at: int, seq: int, head: bytes, stalls: int) -> int:
-        """Return the CRC after an ordinary commit."""
-        row = self._lease.row
-        state = self._state
-        return crc32(
-            repr(
-                (at, *state, seq, head, self._lease.fence, row.attempt, stalls, row.refused)
-            ).encode(errors="surrogatepass"),
-            self._sealed,
-        )
+    def _crc_of_words(self, *words: str | int | None) -> int:
+        return crc32(repr(words).encode(errors="surrogatepass"), self._sealed)
 
-    def after_change(self, at: int, seq: int, head: bytes, stalls: int, change: RowChange) -> int:
-        """Return the CRC after a commit that parks or ends the run."""
-        row = self._lease.row
-        return guard(
-            self._sealed,
-            (
-                at, str(change.status), change.reason, change.due_at, seq, head,
-                self._lease.fence, row.attempt, stalls, change.refused,
-            ),
-        )  # fmt: skip
+    def after(self, at: int, seq: int, head: bytes, stalls: int, change: RowChange | None) -> int:
+        """Return the CRC after a commit, one that parks or ends the run included."""
+        words = self._words
+        if change is not None:
+            words = self._crc_of_words(str(change.status), change.reason, change.due_at, change.refused)
+        return crc32(_NUMBERS(at, seq, self._fence, self._attempt, stalls) + head, words)

@@ -1,6 +1,7 @@
 """Group commit: commits of different runs share one transaction and one fsync, each acknowledged only after it."""
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
@@ -12,7 +13,7 @@ from holdfast.core.errors import HoldfastError, StoreUnavailable
 from holdfast.core.ids import RunId
 from holdfast.store.bell import Bells
 from holdfast.store.sqlite.changes import Db
-from holdfast.store.sqlite.connection import is_busy, translate
+from holdfast.store.sqlite.connection import BUSY_MS, is_busy, translate
 
 Probe = Callable[[str], None]
 """Called with `before` and `after` around every transaction that writes; a crash point for tests."""
@@ -88,9 +89,9 @@ Item = tuple[Op, Answer]
 class Writer:
     """The queue in front of a store's only writing connection.
 
-    Ops queued in one turn of the event loop form a batch. A batch of one is committed on the loop's own thread, since
-    a hop to another and back costs more than it frees; a larger one goes to the writer's thread while the loop
-    gathers the next.
+    Ops queued in one turn of the event loop form a batch. Its statements run on the loop's thread, where they find the
+    interpreter's lock free; only the COMMIT, which waits for the disk, goes to the writer's thread, so that the loop
+    gathers the next batch meanwhile. A batch of one is committed in place: the hop would cost more than it frees.
     """
 
     def __init__(
@@ -104,16 +105,11 @@ class Writer:
         self._scheduled = False
         self._busy = False
         self._closed = False
-        self._batches: SimpleQueue[list[Item] | None] = SimpleQueue()
+        self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._idle = asyncio.Event()
         self._idle.set()
         self._version = 0
-
-    @property
-    def db(self) -> Db | None:
-        """The connection, for those that run on the writer's side only."""
-        return self._db
 
     def submit(self, op: Op) -> Answer:
         """Queue `op` and return its outcome to be."""
@@ -128,6 +124,7 @@ class Writer:
         return future
 
     def _flush(self) -> None:
+        """Commit what is queued; runs on the loop, never while a batch is under way."""
         self._scheduled = False
         if self._busy:
             return
@@ -135,82 +132,142 @@ class Writer:
         if not batch:
             self._idle.set()
             return
-        if len(batch) == 1 and not self._queue and not getattr(batch[0][0], "alone", False):
-            self._settle(batch, self._run(batch, patient=False))
+        if getattr(batch[0][0], "alone", False):
+            self._hand_over(batch, lambda: self._run(batch))
             return
-        self._hand_over(batch)
+        try:
+            db = self._begin(patient=False)
+        except apsw.Error as error:
+            if is_busy(error):
+                # Somebody else's transaction must not hold up the event loop: wait for it on the thread.
+                self._hand_over(batch, lambda: self._run(batch))
+            else:
+                self._settle(batch, self._failures(batch, error))
+            return
+        except (HoldfastError, OSError) as error:
+            self._settle(batch, self._failures(batch, error))
+            return
+        outcomes = self._apply(db, batch)
+        if outcomes is None:
+            self._hand_over(batch, lambda: self._one_by_one(batch))
+        elif len(batch) == 1:
+            self._settle(batch, self._commit(db, batch, outcomes))
+        else:
+            self._hand_over(batch, lambda: self._commit(db, batch, outcomes))
 
     def _next_batch(self) -> list[Item]:
         queue = self._queue
-        if not queue:
-            return []
-        if getattr(queue[0][0], "alone", False):
-            size = 1
-        else:
-            size = next((n for n, (op, _) in enumerate(queue) if getattr(op, "alone", False)), len(queue))
-        size = min(size, _MOST_IN_BATCH)
+        size = min(len(queue), _MOST_IN_BATCH)
+        for place in range(size):
+            if getattr(queue[place][0], "alone", False):
+                size = max(place, 1)
+                break
         batch, self._queue = queue[:size], queue[size:]
         return batch
 
-    def _hand_over(self, batch: list[Item]) -> None:
+    def _hand_over(self, batch: list[Item], call: Callable[[], Sequence[Any]]) -> None:
+        """Make the batch's outcomes on the writer's thread."""
         self._busy = True
         if self._thread is None:
-            self._thread = threading.Thread(target=self._work, name="holdfast writer", daemon=True)
+            self._thread = threading.Thread(target=self._serve, name="holdfast writer", daemon=True)
             self._thread.start()
-        self._batches.put(batch)
 
-    def _work(self) -> None:
-        while (batch := self._batches.get()) is not None:
-            outcomes = self._run(batch, patient=True)
-            try:
+        def work() -> None:
+            outcomes = call()
+            with contextlib.suppress(RuntimeError):  # the loop is gone; what is committed is committed
                 self._loop.call_soon_threadsafe(self._deliver, batch, outcomes)
-            except RuntimeError:
-                return  # the loop is gone; what is committed is committed
+
+        self._calls.put(work)
+
+    def _serve(self) -> None:
+        while (work := self._calls.get()) is not None:
+            work()
 
     def _deliver(self, batch: list[Item], outcomes: Sequence[Any]) -> None:
         self._busy = False
         self._settle(batch, outcomes)
-        self._flush()
 
     def _settle(self, batch: list[Item], outcomes: Sequence[Any]) -> None:
-        if outcomes is _TRY_LATER:
-            self._hand_over(batch)
-            return
         if self._bells:
             for op, _ in batch:
                 op.ring(self._bells)
         for (_, future), outcome in zip(batch, outcomes, strict=True):
-            if isinstance(outcome, Failure):
+            if outcome.__class__ is Failure:
                 future.set_exception(outcome.error)
             else:
                 future.set_result(outcome)
-        if not self._queue and not self._busy:
+        if self._queue:
+            if not self._scheduled:
+                self._scheduled = True
+                self._loop.call_soon(self._flush)
+        else:
             self._idle.set()
-        elif self._queue and not self._busy and not self._scheduled:
-            self._scheduled = True
-            self._loop.call_soon(self._flush)
 
-    def _run(self, batch: list[Item], *, patient: bool) -> Sequence[Any]:
-        """Commit a batch and return an outcome for each member."""
-        try:
-            db = self._open()
-        except (apsw.Error, HoldfastError, OSError) as error:
-            return [Failure(self._unavailable(error))] * len(batch)
-        if not patient:
-            # Somebody else's transaction must not hold up the event loop: try once, then go to the thread.
-            db.connection.set_busy_timeout(0)
+    def _begin(self, *, patient: bool) -> Db:
+        db = self._open()
+        if patient:
+            db.cursor.execute("BEGIN IMMEDIATE")
+            self._look(db)
+            return db
+        db.connection.set_busy_timeout(0)
         try:
             db.cursor.execute("BEGIN IMMEDIATE")
-        except apsw.Error as error:
-            if is_busy(error) and not patient:
-                return _TRY_LATER
-            return [Failure(self._unavailable(error))] * len(batch)
         finally:
-            if not patient:
-                db.connection.set_busy_timeout(30_000)
-        if patient:
-            self._look(db)
-        return self._transaction(db, batch)
+            db.connection.set_busy_timeout(BUSY_MS)
+        return db
+
+    def _run(self, batch: list[Item]) -> Sequence[Any]:
+        """Do all of a batch where waiting is allowed: on the writer's thread."""
+        try:
+            db = self._begin(patient=True)
+        except (apsw.Error, HoldfastError, OSError) as error:
+            return self._failures(batch, error)
+        outcomes = self._apply(db, batch)
+        if outcomes is None:
+            return self._one_by_one(batch)
+        return self._commit(db, batch, outcomes)
+
+    def _one_by_one(self, batch: list[Item]) -> Sequence[Any]:
+        """One member spoilt the batch: each is tried by itself, so that its neighbours lose nothing."""
+        outcomes: list[Any] = []
+        for op, _ in batch:
+            try:
+                db = self._begin(patient=True)
+                try:
+                    outcome = self._apply_all(db, [op])
+                except Exception:
+                    self._roll_back(db)
+                    raise
+            except Exception as error:
+                outcomes.append(Failure(self._blame(error)))
+                continue
+            outcomes += self._commit(db, [(op, _)], outcome)
+        return outcomes
+
+    def _apply(self, db: Db, batch: list[Item]) -> list[Any] | None:
+        """Execute a batch's statements; None when one of them failed and all were rolled back."""
+        try:
+            return self._apply_all(db, [op for op, _ in batch])
+        except Exception:
+            self._roll_back(db)
+            return None
+
+    def _apply_all(self, db: Db, ops: Sequence[Op]) -> list[Any]:
+        self._probe("before")
+        outcomes = [op.apply(db) for op in ops]
+        db.flush()
+        return outcomes
+
+    def _commit(self, db: Db, batch: list[Item], outcomes: Sequence[Any]) -> Sequence[Any]:
+        try:
+            db.cursor.execute("COMMIT")
+        except apsw.Error as error:
+            return self._resolve(batch, error)
+        self._probe("after")
+        return outcomes
+
+    def _failures(self, batch: list[Item], error: Exception) -> Sequence[Any]:
+        return [Failure(self._blame(error))] * len(batch)
 
     def look(self) -> None:
         """Ring every bell if another process wrote since the last look."""
@@ -226,24 +283,6 @@ class Writer:
             self._version = version
             self._loop.call_soon_threadsafe(self._bells.ring_all)
 
-    def _transaction(self, db: Db, batch: list[Item]) -> Sequence[Any]:
-        try:
-            self._probe("before")
-            outcomes = [op.apply(db) for op, _ in batch]
-            db.flush()
-        except Exception as error:
-            self._roll_back(db)
-            if len(batch) == 1:
-                return [Failure(self._unavailable(error))]
-            # One member spoilt the batch: each is tried by itself, so that its neighbours lose nothing.
-            return [self._run([item], patient=True)[0] for item in batch]
-        try:
-            db.cursor.execute("COMMIT")
-        except apsw.Error as error:
-            return self._resolve(batch, error)
-        self._probe("after")
-        return outcomes
-
     def _roll_back(self, db: Db) -> None:
         db.entries.clear()
         db.workers.clear()
@@ -253,7 +292,8 @@ class Writer:
         except apsw.Error:
             self._distrust()
 
-    def _unavailable(self, error: BaseException) -> BaseException:
+    def _blame(self, error: Exception) -> Exception:
+        """Return what the caller is told, and stop trusting a connection that failed to read or write."""
         if isinstance(error, apsw.IOError | apsw.CorruptError | apsw.NotADBError):
             self._distrust()
         return translate(self._path, error) if isinstance(error, apsw.Error) else error
@@ -315,9 +355,7 @@ class Writer:
         self._closed = True
         await self._idle.wait()
         if self._thread is not None:
-            self._batches.put(None)
-            await asyncio.to_thread(self._thread.join)
+            self._calls.put(None)
+            await self._loop.run_in_executor(None, self._thread.join)
         self._distrust()
 
-
-_TRY_LATER: Final[list[Any]] = []
