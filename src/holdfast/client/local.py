@@ -205,8 +205,14 @@ class LocalClient:
         return state
 
     async def workers(self) -> Sequence[WorkerInfo]:
+        held = await self._store.list(RunFilter(status=Status.RUNNING, limit=1000))
         return [
-            WorkerInfo(id=row.worker, started_at=as_time(row.started_at), lock=row.lock, runs=row.leases)
+            WorkerInfo(
+                id=row.worker,
+                started_at=as_time(row.started_at),
+                lock=row.lock,
+                runs=[run.run for run in held if run.owner == row.worker],
+            )
             for row in await self._store.workers()
         ]
 

@@ -58,7 +58,8 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     started_at: datetime
     lock: str | None
-    runs: int
+    runs: Sequence[str]
+    """The runs it holds, a thousand at most."""
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
