@@ -13,6 +13,7 @@ from holdfast.core.cursor import Cursor
 from holdfast.core.errors import Damaged, NotFound
 from holdfast.core.ids import Fence, RunId, WorkerId, new_worker_id
 from holdfast.core.status import Status
+from holdfast.store import point
 from holdfast.store.bell import Bell, Bells
 from holdfast.store.clock import Clock, system_clock
 from holdfast.store.protocol import (
@@ -65,10 +66,9 @@ class _Done(Generic[T]):
 class MemoryStore:
     """A store that ends with its process; for tests and trials."""
 
-    def __init__(self, *, clock: Clock = system_clock, probe: Callable[[str], None] | None = None) -> None:
+    def __init__(self, *, clock: Clock = system_clock) -> None:
         self.id, self.epoch = str(new_worker_id()), 1
         self.now = clock
-        self._probe = probe or (lambda point: None)
         self._rows: dict[RunId, RunRow] = {}
         self._keys: dict[tuple[str, str], RunRow] = {}
         self._entries: dict[RunId, list[StoredEntry]] = {}
@@ -93,7 +93,7 @@ class MemoryStore:
                      "conversation": (known.conversation, wanted.conversation)}  # fmt: skip
             differs = tuple(what for what, (has, wants) in pairs.items() if has != wants)
             return KeyTaken(known.run, differs) if differs else Existing(known.run, self._rows.get(known.run))
-        self._probe("before")
+        point.reached("before")
         owner = worker if worker in self._workers else None
         row = replace(
             wanted, number=len(self._rows) + 1, last_seq=1, head=new.first.checksum, root=wanted.root or wanted.run,
@@ -105,7 +105,7 @@ class MemoryStore:
             self._keys[row.tenant, row.key] = row
         self._entries[row.run], self._posts[row.run], self._chunks[row.run] = [new.first], [], []
         self._add_blobs(row, new.blobs)
-        self._probe("after")
+        point.reached("after")
         self._bells.ring(None)
         return Created(row, Lease(row, owner, row.fence, "started") if owner else None)
 
@@ -121,7 +121,7 @@ class MemoryStore:
             return HeadMoved(row.last_seq)
         if change.control not in (None, row.control_seq) or change.inbox not in (None, row.inbox_seq):
             return InboxMoved(row.inbox_seq, row.control_seq)
-        self._probe("before")
+        point.reached("before")
         self._entries[run] += change.entries
         last = change.entries[-1] if change.entries else None
         row = replace(row, head=change.head, last_seq=last.seq if last else row.last_seq,
@@ -134,7 +134,7 @@ class MemoryStore:
                           seen_seq=seen, owner=None)  # fmt: skip
         self._rows[run] = row
         self._apply_rest(row, change)
-        self._probe("after")
+        point.reached("after")
         self._bells.ring(run, moved=change.change is not None)
         if change.change is not None:
             self._bells.ring(None)

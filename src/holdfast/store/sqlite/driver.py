@@ -45,7 +45,7 @@ from holdfast.store.sqlite.changes import CommitOp, Db
 from holdfast.store.sqlite.connection import connect, prepare, translated
 from holdfast.store.sqlite.rows import SELECT, Seal, read_row
 from holdfast.store.sqlite.transaction import call_guarded
-from holdfast.store.sqlite.writer import Do, Probe, Writer
+from holdfast.store.sqlite.writer import Do, Writer
 
 _POLL_SECONDS: Final = 0.01
 _SYNCHRONOUS: Final = ("OFF", "NORMAL", "FULL", "EXTRA")
@@ -57,7 +57,7 @@ _ENTRIES: Final = """
 class SqliteStore:
     """One SQLite file. Several processes may have it open at once."""
 
-    def __init__(self, path: str, *, clock: Clock, probe: Probe | None, synchronous: str) -> None:
+    def __init__(self, path: str, *, clock: Clock, synchronous: str) -> None:
         self._path = path
         self._clock = clock
         self._synchronous = synchronous
@@ -67,18 +67,16 @@ class SqliteStore:
         self._bells = Bells()
         self._reader: apsw.Connection | None = None
         self._reading = threading.RLock()
-        self._writer = Writer(path, self._connect, self._bells, probe=probe)
+        self._writer = Writer(path, self._connect, self._bells)
         self._held: dict[RunId, tuple[Lease, int, Seal]] = {}
         self._numbers: dict[WorkerId, int] = {}
         self._poll: asyncio.Task[None] | None = None
         self._closed = False
 
     @classmethod
-    async def open(
-        cls, path: str, *, clock: Clock = system_clock, probe: Probe | None = None, synchronous: str = "FULL"
-    ) -> "SqliteStore":
+    async def open(cls, path: str, *, clock: Clock = system_clock, synchronous: str = "FULL") -> "SqliteStore":
         """Open or create the store at `path`; anything weaker than synchronous FULL must be asked for by name."""
-        return cls(path, clock=clock, probe=probe, synchronous=synchronous)
+        return cls(path, clock=clock, synchronous=synchronous)
 
     @property
     def id(self) -> str:

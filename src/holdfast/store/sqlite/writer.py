@@ -11,12 +11,10 @@ import apsw
 
 from holdfast.core.errors import HoldfastError, StoreUnavailable
 from holdfast.core.ids import RunId
+from holdfast.store import point
 from holdfast.store.bell import Bells
 from holdfast.store.sqlite.changes import Db
 from holdfast.store.sqlite.connection import BUSY_MS, is_busy, translate
-
-Probe = Callable[[str], None]
-"""Called with `before` and `after` around every transaction that writes; a crash point for tests."""
 
 _MOST_IN_BATCH: Final = 512
 
@@ -94,11 +92,8 @@ class Writer:
     gathers the next batch meanwhile. A batch of one is committed in place: the hop would cost more than it frees.
     """
 
-    def __init__(
-        self, path: str, reopen: Callable[[], apsw.Connection], bells: Bells, *, probe: Probe | None = None
-    ) -> None:
+    def __init__(self, path: str, reopen: Callable[[], apsw.Connection], bells: Bells) -> None:
         self._path, self._reopen, self._bells = path, reopen, bells
-        self._probe = probe or (lambda point: None)
         self._db: Db | None = Db(reopen())
         self._loop = asyncio.get_running_loop()
         self._queue: list[Item] = []
@@ -253,7 +248,7 @@ class Writer:
             return None
 
     def _apply_all(self, db: Db, ops: Sequence[Op]) -> list[Any]:
-        self._probe("before")
+        point.reached("before")
         outcomes = [op.apply(db) for op in ops]
         db.flush()
         return outcomes
@@ -263,7 +258,7 @@ class Writer:
             db.cursor.execute("COMMIT")
         except apsw.Error as error:
             return self._resolve(batch, error)
-        self._probe("after")
+        point.reached("after")
         return outcomes
 
     def _failures(self, batch: list[Item], error: Exception) -> Sequence[Any]:
