@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any, Final, TypeVar, TypeVarTuple
 
 from holdfast.client.local import LocalClient
-from holdfast.client.protocol import Client, RunSummary
+from holdfast.client.protocol import Client, RunInfo, RunSummary
 from holdfast.client.run import Run
 from holdfast.client.start import Start
 from holdfast.core.codec import Codec
@@ -175,6 +175,18 @@ class Runtime:
         wanted = Status(status) if status is not None else None
         return await self._client.runs(status=wanted, name=name, labels=labels, before=before, limit=limit)
 
+    async def _wait_or_trouble(self, run: RunId) -> RunInfo:
+        """Wait for the one run of a plain call; a store that fails it is the caller's to know."""
+        assert self._worker is not None
+        waiting = asyncio.ensure_future(self._client.wait(run, or_person=True))
+        try:
+            await asyncio.wait({waiting, self._worker.trouble}, return_when=asyncio.FIRST_COMPLETED)
+            if not waiting.done():
+                raise self._worker.trouble.result()
+            return waiting.result()
+        finally:
+            waiting.cancel()
+
     def wait(self, awaitable: Awaitable[T]) -> T:
         """Wait, from plain code, for something of this runtime: `rt.wait(rt.start(...))`."""
         if self._portal is None:
@@ -291,7 +303,7 @@ async def _run_alone(what: Durable[R, *Args], args: Any, key: Key | None, store:
         raise InvalidInput(f"hf.run wants a durable function, not {what!r}; decorate it with @hf.durable")
     async with Opening(store, App(what), work=True, concurrency=64, only=set()) as runtime:
         handle = await runtime.start(what, *args, key=key)
-        info = await runtime.client.wait(handle.id, or_person=True)
+        info = await runtime._wait_or_trouble(handle.id)
         if info.status is Status.WAITING:
             raise RunError(run=handle.id, status=info.status, reason=info.reason)
         return await handle.result()

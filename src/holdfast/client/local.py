@@ -70,8 +70,14 @@ class LocalClient:
         return await self._info(row)
 
     async def _info(self, row: RunRow) -> RunInfo:
-        started = await self._entry(row, 1)
-        last = await self._entry(row, row.last_seq) if row.last_seq > 1 else None
+        try:
+            started = await self._entry(row, 1)
+            last = await self._entry(row, row.last_seq) if row.last_seq > 1 else None
+        except (Damaged, UnknownEntry):
+            # Of a run that rests or goes on the row still tells; a result that cannot be read must not become none.
+            if row.status.terminal:
+                raise
+            started = last = None
         finished = last if isinstance(last, RunFinished) else None
         error = msgspec.to_builtins(finished.error) if finished and finished.error else None
         return RunInfo(

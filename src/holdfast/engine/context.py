@@ -21,7 +21,7 @@ from holdfast.core.status import Effect
 from holdfast.core.stepkey import counted_key, encode_part, explicit_key, root_branch
 from holdfast.engine.drive import Drive
 from holdfast.engine.effects import StepCall
-from holdfast.engine.function import StepCode, as_effect, step_code
+from holdfast.engine.function import StepCode, as_effect, look_at
 from holdfast.engine.log import SILENT
 from holdfast.engine.payload import store_value
 from holdfast.engine.step import Step
@@ -104,12 +104,12 @@ class Context:
             StepError: the function raised, now or when it was first called.
             InDoubt: a `once` step may or may not have happened.
         """
-        if self._busy or self._drive.refused is not None or current_task(self._loop) is not self._task:
+        if self._busy or self._drive.halted is not None or current_task(self._loop) is not self._task:
             self._refuse()
         keywords: dict[str, Any] = {}
         while isinstance(function, partial):
             args, keywords, function = function.args + args, function.keywords | keywords, function.func
-        code = step_code(function)
+        code = look_at(function)
         if options:
             key, name = options.pop("key", None), options.pop("name", None)
             step_key = self._key(code.name if name is None else encode_part(name), key)
@@ -166,8 +166,8 @@ class Context:
             raise self._drive.refuse(diverged) from None
 
     def _refuse(self) -> NoReturn:
-        if self._drive.refused is not None:
-            raise self._drive.refused
+        if self._drive.halted is not None:
+            raise self._drive.halted
         if current_task(self._loop) is not self._task:
             raise Misuse(
                 "a context verb was called from another task than the run's own: its order would differ on replay. "
@@ -176,7 +176,7 @@ class Context:
         raise Misuse("a step is still under way: steps of one branch may not overlap")
 
     def _enter(self) -> None:
-        if self._busy or self._drive.refused is not None or current_task(self._loop) is not self._task:
+        if self._busy or self._drive.halted is not None or current_task(self._loop) is not self._task:
             self._refuse()
 
     async def emit(self, value: Any, *, name: str = "emit") -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar
 
 from holdfast.core import entry as e
-from holdfast.core.errors import Damaged, Diverged, Lost, Parked
+from holdfast.core.errors import Damaged, Diverged, Lost, Parked, StoreUnavailable
 from holdfast.core.fold import RunState, fold
 from holdfast.core.status import Status
 from holdfast.engine.chunks import Chunks
@@ -46,6 +46,8 @@ class Drive:
         self.stopping = False
         self.refused: Diverged | Damaged | None = None
         """Why the run may not go on, once something it recorded does not fit."""
+        self.halted: BaseException | None = None
+        """What every verb raises once the code may not act any more: a refusal, a rest, a lost lease, a shutdown."""
         self.cancelled_late = False
         """Set when a cancellation came while an entry was being written, and was passed over."""
         self.chance: Callable[[], float] = random.random
@@ -85,8 +87,19 @@ class Drive:
     def refuse(self, error: Refusal) -> Refusal:
         """Remember why the run may not go on, so that code which swallows the error cannot act; return it to raise."""
         if self.refused is None:
-            self.refused = error
+            self.refused = self.halted = error
         return error
+
+    def halt(self, reason: BaseException) -> BaseException:
+        """Keep the code from acting while it unwinds, `finally` blocks included; return the reason to raise."""
+        if self.halted is None:
+            self.halted = reason
+        return reason
+
+    def stop(self) -> None:
+        """Let a shutdown end the code without recording anything."""
+        self.stopping = True
+        self.halt(asyncio.CancelledError())
 
     def resumed(self) -> None:
         """Write that this worker took the run up; what follows is behind it."""
@@ -113,12 +126,15 @@ class Drive:
                 outcome = await waiting
             except asyncio.CancelledError:
                 outcome = self._late(waiting)
+            except StoreUnavailable as error:
+                # Nothing is known of what the store holds now: the code must not go on, and its run has not failed.
+                raise self.halt(Lost(f"the store does not answer: {error}")) from error
             if outcome.__class__ is Committed:
                 return
             if isinstance(outcome, InboxMoved):
                 self._saw(outcome)
             else:
-                self.journal.check(outcome)
+                raise self.halt(Lost(f"the lease of run {self.lease.row.run} is gone"))
 
     def _late(self, waiting: Pending[Outcome]) -> Outcome:
         """Return the outcome of a write that a cancellation interrupted: it was queued, so it was written."""
@@ -140,9 +156,14 @@ class Drive:
                         raise
                 except Exception:
                     break
-            outcome = waiting.result()
+            try:
+                outcome = waiting.result()
+            except StoreUnavailable as error:
+                raise self.halt(Lost(f"the store does not answer: {error}")) from error
+            if isinstance(outcome, Committed):
+                return
             if not isinstance(outcome, InboxMoved):
-                return self.journal.check(outcome)
+                raise self.halt(Lost(f"the lease of run {self.lease.row.run} is gone"))
             self._saw(outcome)
 
     def _saw(self, moved: InboxMoved) -> None:
@@ -162,7 +183,7 @@ class Drive:
             Parked: always.
         """
         await self.rest(Status.WAITING, reason, due_at=due_at, step=step, detail=detail)
-        raise Parked(reason)
+        raise self.halt(Parked(reason))
 
     async def rest(
         self, status: Status, reason: str, *, due_at: int | None = None, step: str | None = None, detail: str = "",
@@ -181,11 +202,7 @@ class Drive:
             seen_seq=self.journal.inbox_seq,
         )
         # A post that came since the last look refuses this once; it is then behind `seen_seq`, so the run wakes at once.
-        outcome = await self.journal.append(entry, change=change)
-        while isinstance(outcome, InboxMoved):
-            self._saw(outcome)
-            outcome = await self.journal.append(entry, change=change)
-        self.journal.check(outcome)
+        await self.write(entry, change=change)
 
     async def finish(self, entry: e.RunFinished, blobs: Sequence[Any] = ()) -> None:
         """Write the ending, and give up the lease."""

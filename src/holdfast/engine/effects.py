@@ -15,7 +15,7 @@ from holdfast.core.errors import Damaged, Diverged, InDoubt, InvalidValue, NotFo
 from holdfast.core.retry import Retry, seconds
 from holdfast.core.status import NOT_DONE, Effect
 from holdfast.engine.drive import Drive
-from holdfast.engine.function import StepCode
+from holdfast.engine.function import StepCode, look_at
 from holdfast.engine.payload import error_info, load_value, store_value
 from holdfast.engine.step import Step
 from holdfast.journal import replay as r
@@ -62,7 +62,7 @@ class StepCall:
             case r.Cancelled():
                 return await asyncio.get_running_loop().create_future()
             case r.Retrying(attempt=attempt, retry_at=retry_at):
-                await self._wait_until(retry_at, "retry")
+                await self._wait_until(retry_at, "retry", attempt)
                 return await self.attempt(attempt + 1)
             case r.Reopened(attempt=attempt):
                 return await self.attempt(attempt + 1)
@@ -196,7 +196,7 @@ class StepCall:
         )
         if retry_at is None:
             raise StepError(step=self.key, type=info.type, message=info.message, attempts=attempt) from error
-        await self._wait_until(retry_at, "retry")
+        await self._wait_until(retry_at, "retry", attempt)
         return await self.attempt(attempt + 1)
 
     def _retry_at(self, error: Exception, attempt: int) -> int | None:
@@ -222,12 +222,17 @@ class StepCall:
         entry = e.StepFailed(step=self.key, digest=self.digest, attempt=attempt, error=info, cancelled=True)
         self.drive.write_soon(entry, drop=self._drop())
 
-    async def _wait_until(self, at: int, why: str) -> None:
+    async def _wait_until(self, at: int, why: str, attempt: int) -> None:
         wait_seconds = (at - self.drive.store.now()) / 1e6
         if wait_seconds > _IN_PROCESS_SECONDS:
             await self.drive.park(why, due_at=at, step=self.key)
         elif wait_seconds > 0:
-            await asyncio.sleep(wait_seconds)
+            try:
+                await asyncio.sleep(wait_seconds)
+            except asyncio.CancelledError:
+                if not self.drive.stopping:
+                    self._record_cancel(attempt)
+                raise
 
     # Doubt
 
@@ -248,7 +253,7 @@ class StepCall:
                 if word.step == self.key:
                     return await self._by_person(word, post.seq, doubt)
         if self.verify is not None:
-            found = await self._ask_verify()
+            found = await self._ask_verify(doubt.attempt)
             if found is NOT_DONE:
                 await self._wait_out(doubt)
                 await self._write_resolved(how="verify", outcome="not_done")
@@ -262,14 +267,18 @@ class StepCall:
         await self._write_resolved(how="policy", outcome="unknown")
         raise InDoubt(step=self.key, message=doubt.why, attempts=doubt.attempt)
 
-    async def _ask_verify(self) -> Any:
+    async def _ask_verify(self, attempt: int) -> Any:
         """Return what `verify` found: a value, NOT_DONE, or that it is still unknown."""
         assert self.verify is not None
+        code = look_at(self.verify)
+        arguments = (self._step(attempt), *self.args) if code.inject == "step" else self.args
         try:
-            found = await self.drive.perform_plain(self.verify, self.args, self.keywords)
+            found = await self.drive.perform(code, arguments, self.keywords)
             if found is not NOT_DONE:
                 self.codec.round_trip(found, f"verify of {self.key}")
-        except Unwind:
+        except asyncio.CancelledError:
+            if not self.drive.stopping:
+                self.drive.write_soon(e.StepDoubted(step=self.key, why="cancelled", attempt=attempt))
             raise
         except Exception as error:
             # A check that cannot run proves nothing.
@@ -288,6 +297,8 @@ class StepCall:
     async def _by_person(self, word: "Resolution", post: int, doubt: r.InQuestion) -> Any:
         if word.done:
             self.codec.decode(word.value, f"the value given for {self.key}")
+        else:
+            await self._wait_out(doubt)
         await self._write_resolved(
             how="person",
             outcome="done" if word.done else "not_done",

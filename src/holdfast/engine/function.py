@@ -122,11 +122,24 @@ class StepCode:
         return named | keywords if keywords else named
 
 
-@functools.lru_cache(maxsize=4096)
-def step_code(function: Callable[..., Any]) -> StepCode:
-    """Look at a step function."""
+def look_at(function: Callable[..., Any]) -> StepCode:
+    """Look at a step function, once if it can be remembered.
+
+    Raises:
+        InvalidInput: it is not a function, or its annotations cannot be read.
+    """
     if not callable(function):
         raise InvalidInput(f"ctx.step wants a function, not {function!r}")
+    try:
+        hash(function)
+    except TypeError:
+        # A method of an object that cannot be hashed: looked at each time.
+        return _step_code.__wrapped__(function)
+    return _step_code(function)
+
+
+@functools.lru_cache(maxsize=4096)
+def _step_code(function: Callable[..., Any]) -> StepCode:
     target = function if inspect.isroutine(function) else getattr(function, "__call__", function)  # noqa: B004
     hints = _hints(target)
     try:

@@ -11,7 +11,8 @@ from holdfast.core.ids import WorkerId
 _MODE: Final = 0o600
 
 
-def _path(folder: str, worker: WorkerId) -> str:
+def lock_path(folder: str, worker: WorkerId) -> str:
+    """Return where a worker keeps its lock; relative to the store, so that a store may be moved with its folder."""
     return os.path.join(folder, f"{worker}.lock")
 
 
@@ -23,7 +24,7 @@ class WorkerLock:
     """
 
     def __init__(self, folder: str, worker: WorkerId) -> None:
-        self.path = _path(folder, worker)
+        self.path = lock_path(folder, worker)
         try:
             os.makedirs(folder, exist_ok=True)
             self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, _MODE)

@@ -1,9 +1,11 @@
 """A worker: claims runs, drives their code, and takes over from the dead."""
 
 import asyncio
+import os
 from typing import Any, Final
 
 from holdfast.core import entry as e
+from holdfast.core import limits
 from holdfast.core.errors import (
     Damaged,
     Diverged,
@@ -21,9 +23,9 @@ from holdfast.engine.app import App
 from holdfast.engine.context import Context
 from holdfast.engine.drive import Drive, Surroundings
 from holdfast.engine.function import Durable
-from holdfast.engine.lock import WorkerLock, proof_of_death
+from holdfast.engine.lock import WorkerLock, lock_path, proof_of_death
 from holdfast.engine.payload import error_info, store_value
-from holdfast.store.protocol import Commit, Lease, RowChange, Store
+from holdfast.store.protocol import Commit, Lease, RowChange, Store, WorkerRow
 
 _POLL_SECONDS: Final = 0.25
 _REAP_SECONDS: Final = 1.0
@@ -45,6 +47,9 @@ class Worker:
         self._stopping = False
         self._loop_task: asyncio.Task[None] | None = None
         self._space = asyncio.Event()
+        self._pulses: dict[WorkerId, tuple[int, float]] = {}
+        self.trouble: asyncio.Future[StoreUnavailable] = asyncio.get_running_loop().create_future()
+        """Set when the store first failed a run of this worker's."""
 
     async def start(self, *, only: set[RunId] | None = None) -> None:
         """Become known to the store and begin to claim; `only` narrows it to those runs."""
@@ -52,7 +57,7 @@ class Worker:
         if self._lock_folder is not None:
             self._lock = WorkerLock(self._lock_folder, self.id)
         try:
-            await self._store.register(self.id, lock=self._lock.path if self._lock else None)
+            await self._store.register(self.id, lock=os.path.basename(self._lock.path) if self._lock else None)
             await self.reap()
         except BaseException:
             self._unlock()
@@ -124,11 +129,28 @@ class Worker:
             if row.worker == self.id:
                 if row.leases > len(self._driving):
                     await self._store.release(self.id, keep=list(self._driving))
-                continue
-            claim = proof_of_death(row.lock) if row.lock is not None else None
-            if claim is not None:
-                await self._store.void(row.worker, why="its lock was free")
-                claim.bury()
+                if row.leases:
+                    await self._store.pulse(self.id)
+            elif self._lock_folder is not None:
+                await self._reap(row, self._lock_folder)
+
+    async def _reap(self, row: WorkerRow, folder: str) -> None:
+        path = lock_path(folder, row.worker)
+        claim = proof_of_death(path)
+        if claim is not None:
+            await self._store.void(row.worker, why="its lock was free")
+            claim.bury()
+        elif os.path.exists(path):
+            self._pulses.pop(row.worker, None)
+        else:
+            # A missing file proves nothing; but one who lives, and holds leases, beats.
+            now = asyncio.get_running_loop().time()
+            pulse, since = self._pulses.setdefault(row.worker, (row.pulse, now))
+            if pulse != row.pulse:
+                self._pulses[row.worker] = (row.pulse, now)
+            elif now - since >= limits.LEASE_SECONDS:
+                del self._pulses[row.worker]
+                await self._store.void(row.worker, why="no sign of life for a whole lease")
 
     async def _drive(self, lease: Lease) -> None:
         run = lease.row.run
@@ -139,15 +161,25 @@ class Worker:
         try:
             await _run(drive, function)
         except Lost as lost:
-            self._around.log.warning("the run was lost to another worker", run=run, why=str(lost))
+            self._around.log.warning("the run left this worker", run=run, why=str(lost))
+            if isinstance(lost.__cause__, StoreUnavailable):
+                self._trouble(lost.__cause__)
         except StoreUnavailable as error:
             self._around.log.error("the run waits for the store", run=run, error=str(error))
+            self._trouble(error)
         except asyncio.CancelledError:
             if not self._stopping:
                 raise
+        except Exception as error:
+            # A fault of ours, not of the run's code: said loudly, and the run is tried again.
+            self._around.log.error("driving the run failed", run=run, error=repr(error), exc_info=error)
         finally:
             del self._driving[run]
             self._space.set()
+
+    def _trouble(self, error: StoreUnavailable) -> None:
+        if not self.trouble.done():
+            self.trouble.set_result(error)
 
     async def stop(self) -> None:
         """Stop driving, give every lease back, and leave."""
@@ -156,7 +188,7 @@ class Worker:
         tasks = [task for task, _ in self._driving.values()]
         for task, drive in list(self._driving.values()):
             if drive is not None:
-                drive.stopping = True
+                drive.stop()
             task.cancel()
         if self._loop_task is not None:
             self._loop_task.cancel()

@@ -1,17 +1,15 @@
 """Appending to one run under its lease: numbers, checksums, and what a refusal means."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 from holdfast.core.checksum import StoredEntry, check_chain, checksum
 from holdfast.core.cursor import START, Cursor
 from holdfast.core.entry import Entry, encode_body, read_entry
-from holdfast.core.errors import Damaged, Lost, StoreUnavailable
+from holdfast.core.errors import Damaged
 from holdfast.core.ids import RunId, id_bytes
 from holdfast.store.protocol import (
     Commit,
-    Committed,
-    InboxMoved,
     Lease,
     NewBlob,
     Outcome,
@@ -59,7 +57,7 @@ class Journal:
         guarded: bool = False,
         **rest: Any,
     ) -> Pending[Outcome]:
-        """Queue one commit and return its outcome to be; pass it to `check`.
+        """Queue one commit and return its outcome to be.
 
         `guarded` refuses the commit if a control post arrived that the run has not seen. A parking change refuses it
         if any post did.
@@ -121,20 +119,6 @@ class Journal:
         """
         self._seq, self._head = self._before
         self._noted = self._taken + self._noted
-
-    def check(self, outcome: Outcome) -> None:
-        """Return if it is on disk.
-
-        Raises:
-            Lost: the lease is gone; nothing more can be written.
-        """
-        if outcome.__class__ is not Committed:
-            self._refused(outcome)
-
-    def _refused(self, outcome: Outcome) -> NoReturn:
-        if isinstance(outcome, InboxMoved):
-            raise StoreUnavailable("a post arrived while the run was being written")
-        raise Lost(f"the lease of run {self._lease.row.run} is gone ({type(outcome).__name__})")
 
 
 async def load(store: Store, run: RunId, take: Callable[[Entry], None]) -> RunRow:

@@ -39,12 +39,13 @@ async def feed(store: Store, run: RunId, after: str | int | None = None, *, foll
                 if _preview_is_stale(cursor, page):
                     yield PreviewReset(run=run)
                 connecting = False
-            for event, place in _events(store, run, page, cursor):
+            events = _events(store, run, page, cursor)
+            for event, place in events:
                 cursor = place
                 yield event
                 if isinstance(event, RunFinished):
                     return
-            if page.more or len(page.chunks) or len(page.entries):
+            if events:
                 continue
             if not follow or page.row.status.terminal:
                 return

@@ -288,6 +288,14 @@ def claim(
     return leases
 
 
+def anything_due(connection: apsw.Connection, serves: Mapping[str, str], now: int) -> bool:
+    """Say whether a claim would find something."""
+    served = _encode(dict(serves)).decode()
+    return bool(
+        connection.execute(_DUE, (served, now, 1)).fetchall() or connection.execute(_POSTED, (served, 1)).fetchall()
+    )
+
+
 def _may_claim(row: RunRow, serves: Mapping[str, str], now: int) -> bool:
     if row.owner is not None or row.status not in (Status.QUEUED, Status.WAITING):
         return False

@@ -58,7 +58,8 @@ class SqliteStore:
     """One SQLite file. Several processes may have it open at once."""
 
     def __init__(self, path: str, *, clock: Clock, synchronous: str) -> None:
-        self._path = path
+        # Absolute, so that a program which changes its folder still reopens the same file.
+        path = self._path = os.path.abspath(path)
         self._clock = clock
         self._synchronous = synchronous
         connection, self._id, self._epoch = prepare(path, clock, synchronous=synchronous)
@@ -180,12 +181,7 @@ class SqliteStore:
         if runs is not None:
             return True
         with self._read() as connection:
-            due = connection.execute(
-                "SELECT EXISTS (SELECT 1 FROM hf_runs WHERE owner IS NULL AND due_at IS NOT NULL AND due_at <= ?) "
-                "OR EXISTS (SELECT 1 FROM hf_runs WHERE owner IS NULL AND inbox_seq > seen_seq)",
-                (self._clock(),),
-            ).fetchall()
-        return bool(due[0][0])
+            return changes.anything_due(connection, serves, self._clock())
 
     async def register(self, worker: WorkerId, *, lock: str | None) -> None:
         at = self._clock()
