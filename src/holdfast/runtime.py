@@ -180,7 +180,8 @@ class Runtime:
         assert self._worker is not None
         waiting = asyncio.ensure_future(self._client.wait(run, or_person=True))
         try:
-            await asyncio.wait({waiting, self._worker.trouble}, return_when=asyncio.FIRST_COMPLETED)
+            either: set[asyncio.Future[Any]] = {waiting, self._worker.trouble}
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             if not waiting.done():
                 raise self._worker.trouble.result()
             return waiting.result()
