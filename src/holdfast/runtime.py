@@ -4,12 +4,12 @@ import asyncio
 import inspect
 import os
 from collections.abc import AsyncIterator, Awaitable, Generator, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, ExitStack
+from contextlib import AsyncExitStack, ExitStack, suppress
 from datetime import timedelta
 from typing import Any, Final, TypeVar, TypeVarTuple
 
 from holdfast.client.local import LocalClient
-from holdfast.client.protocol import Client, RunInfo, RunSummary
+from holdfast.client.protocol import Client, Ending, RunSummary
 from holdfast.client.run import Run
 from holdfast.client.start import Start
 from holdfast.core.codec import Codec
@@ -175,7 +175,7 @@ class Runtime:
         wanted = Status(status) if status is not None else None
         return await self._client.runs(status=wanted, name=name, labels=labels, before=before, limit=limit)
 
-    async def _wait_or_trouble(self, run: RunId) -> RunInfo:
+    async def _wait_or_trouble(self, run: RunId) -> Ending:
         """Wait for the one run of a plain call; a store that fails it is the caller's to know."""
         assert self._worker is not None
         waiting = asyncio.ensure_future(self._client.wait(run, or_person=True))
@@ -292,11 +292,10 @@ def run(what: Durable[R, *Args], /, *args: *Args, key: Key | None = None, store:
     Raises:
         RunError: the run failed, or rests where only a person or other code can help.
     """
-    try:
+    with suppress(RuntimeError):
         asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(_run_alone(what, args, key, store))
-    raise Misuse("hf.run is for plain code; in async code use `await runtime.run(...)`")
+        raise Misuse("hf.run is for plain code; in async code use `await runtime.run(...)`")
+    return asyncio.run(_run_alone(what, args, key, store))
 
 
 async def _run_alone(what: Durable[R, *Args], args: Any, key: Key | None, store: str | None) -> R:
@@ -304,7 +303,4 @@ async def _run_alone(what: Durable[R, *Args], args: Any, key: Key | None, store:
         raise InvalidInput(f"hf.run wants a durable function, not {what!r}; decorate it with @hf.durable")
     async with Opening(store, App(what), work=True, concurrency=64, only=set()) as runtime:
         handle = await runtime.start(what, *args, key=key)
-        info = await runtime._wait_or_trouble(handle.id)
-        if info.status is Status.WAITING:
-            raise RunError(run=handle.id, status=info.status, reason=info.reason)
-        return await handle.result()
+        return handle.read(await runtime._wait_or_trouble(handle.id))
