@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw
 
-from holdfast.client.protocol import Finding, RunInfo, RunSummary, WorkerInfo
+from holdfast.client.protocol import Ending, Finding, RunInfo, RunSummary, WorkerInfo
 from holdfast.client.start import Start, new_run
 from holdfast.core import entry as e
 from holdfast.core.checksum import ZERO, check_chain
@@ -155,14 +155,14 @@ class LocalClient:
 
     async def wait(
         self, run: RunId, *, timeout_seconds: float | None = None, or_person: bool = False
-    ) -> RunInfo:
+    ) -> Ending:
         bell = self._store.watch(run_id(run), entries=False)
         try:
             async with asyncio.timeout(timeout_seconds):
                 while True:
                     row = await self._row(run)
                     if self._at_rest(row) or (or_person and _waits_for_person(row)):
-                        return await self._info(row)
+                        return await self._ending(row)
                     await bell.wait(_LOOK_SECONDS)
         except TimeoutError:
             raise TimeoutError(f"run {run} has not ended after {timeout_seconds:g} s; it goes on") from None
@@ -180,6 +180,15 @@ class LocalClient:
     def _can_go_on(self, row: RunRow) -> bool:
         code = self.serves().get(row.name) if self.serves is not None else None
         return code is not None and row.due_at is not None and f"|{code}|" not in row.refused
+
+    async def _ending(self, row: RunRow) -> Ending:
+        status, reason = status_of(row), reason_of(row)
+        last = await self._entry(row, row.last_seq) if row.status.terminal else None
+        if not isinstance(last, RunFinished):
+            return Ending(status=status, reason=reason)
+        value = bytes(last.raw) if last.blob is None else await self._store.blob(row.tenant, last.blob.digest)
+        error = msgspec.to_builtins(last.error) if last.error is not None else None
+        return Ending(status=status, reason=reason or str(status), value=value, error=error)
 
     async def resolve(
         self, run: RunId, step: str, value: Any | NotDone, *, by: str | None = None, note: str | None = None

@@ -62,6 +62,15 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
     """The runs it holds, a thousand at most."""
 
 
+class Ending(msgspec.Struct, frozen=True, kw_only=True):
+    """How a run ended, or where it rests; `value` is the stored JSON of its result."""
+
+    status: Status
+    reason: str
+    value: bytes = b"null"
+    error: dict[str, Any] | None = None
+
+
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """Something that `verify` found wrong; `run` is None when it is the store as a whole."""
 
@@ -115,7 +124,7 @@ class Client(Protocol):
 
     async def wait(
         self, run: RunId, *, timeout_seconds: float | None = None, or_person: bool = False
-    ) -> RunInfo:
+    ) -> Ending:
         """Return when the run has ended or rests where only other code can help; `or_person` also where a person can.
 
         Raises:

@@ -4,9 +4,7 @@ from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any, Generic, TypeVar, cast
 
-import msgspec
-
-from holdfast.client.protocol import Client, RunInfo
+from holdfast.client.protocol import Client, Ending, RunInfo
 from holdfast.core.codec import Codec
 from holdfast.core.errors import RunError
 from holdfast.core.ids import RunId
@@ -15,6 +13,7 @@ from holdfast.core.status import Status
 from holdfast.stream.event import Event
 
 R = TypeVar("R")
+_ANY = Codec(Any)
 
 
 class Run(Generic[R]):
@@ -45,12 +44,17 @@ class Run(Generic[R]):
             TimeoutError: it has not ended in time; the run goes on.
         """
         limit = seconds(timeout) if timeout is not None else None
-        info = await self._client.wait(self.id, timeout_seconds=limit)
-        if info.status is not Status.COMPLETED:
-            raise RunError(run=self.id, status=info.status, reason=info.reason or str(info.status), error=info.error)
-        if self._codec is None:
-            return cast(R, info.result)
-        return cast(R, self._codec.decode(msgspec.json.encode(info.result), f"the result of run {self.id}"))
+        return self.read(await self._client.wait(self.id, timeout_seconds=limit))
+
+    def read(self, ending: Ending) -> R:
+        """Return the result that an ending holds.
+
+        Raises:
+            RunError: it holds none.
+        """
+        if ending.status is not Status.COMPLETED:
+            raise RunError(run=self.id, status=ending.status, reason=ending.reason, error=ending.error)
+        return cast(R, (self._codec or _ANY).decode(ending.value, f"the result of run {self.id}"))
 
     async def resolve(self, step: str, value: Any, *, by: str | None = None, note: str | None = None) -> None:
         """End a step's doubt: with the value it returned, or with `hf.NOT_DONE`.

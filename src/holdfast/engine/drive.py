@@ -4,9 +4,10 @@ import asyncio
 import inspect
 import random
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NoReturn, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
 from holdfast.core import entry as e
+from holdfast.core.entry import read_entry
 from holdfast.core.errors import Damaged, Diverged, Lost, Parked, StoreUnavailable
 from holdfast.core.fold import RunState, fold
 from holdfast.core.status import Status
@@ -19,6 +20,7 @@ from holdfast.journal.replay import Replay
 from holdfast.store.protocol import Committed, InboxMoved, Lease, Outcome, Pending, RowChange, Store, Transaction
 
 
+_REPLAYED_AT_ONCE: Final = 200
 Refusal = TypeVar("Refusal", bound=Diverged | Damaged)
 
 
@@ -44,6 +46,7 @@ class Drive:
         self.started: e.RunStarted | None = None
         self.chunks: Chunks | None = None
         self.stopping = False
+        self._replayed = 0
         self.refused: Diverged | Damaged | None = None
         """Why the run may not go on, once something it recorded does not fit."""
         self.halted: BaseException | None = None
@@ -71,7 +74,12 @@ class Drive:
             if isinstance(entry, e.RunStarted):
                 self.started = entry
 
-        row = await load(self.store, self.lease.row.run, take)
+        lease = self.lease
+        if lease.first is not None:
+            take(read_entry(lease.row.run, lease.first))
+            row = lease.row
+        else:
+            row = await load(self.store, lease.row.run, take)
         if row.fence != self.lease.fence or row.owner != self.lease.worker:
             raise Lost("the run was claimed by another worker")
         self._check_row()
@@ -100,6 +108,12 @@ class Drive:
         """Let a shutdown end the code without recording anything."""
         self.stopping = True
         self.halt(asyncio.CancelledError())
+
+    async def replayed(self) -> None:
+        """Count a replayed step, and now and then let the runs beside this one take their turn."""
+        self._replayed += 1
+        if self._replayed % _REPLAYED_AT_ONCE == 0:
+            await asyncio.sleep(0)
 
     def resumed(self) -> None:
         """Write that this worker took the run up; what follows is behind it."""

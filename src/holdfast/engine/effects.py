@@ -56,6 +56,7 @@ class StepCall:
             case r.Fresh():
                 return await self.attempt(1)
             case r.Recorded():
+                await self.drive.replayed()
                 return await self._load(answer)
             case r.Failed(error=error, attempts=attempts):
                 raise StepError(step=self.key, type=error.type, message=error.message, attempts=attempts)

@@ -47,6 +47,7 @@ class Worker:
         self._stopping = False
         self._loop_task: asyncio.Task[None] | None = None
         self._space = asyncio.Event()
+        self._full = False
         self._pulses: dict[WorkerId, tuple[int, float]] = {}
         self.trouble: asyncio.Future[StoreUnavailable] = asyncio.get_running_loop().create_future()
         """Set when the store first failed a run of this worker's."""
@@ -106,12 +107,14 @@ class Worker:
 
     async def _claim(self) -> int:
         room = self._concurrency - len(self._driving)
+        self._full = room <= 0
         only = None if self._only is None else [run for run in self._only if run not in self._driving]
         if room <= 0 or only == []:
             return 0
         leases = await self._store.claim(self.id, self._app.serves(), limit=room, runs=only)
         for lease in leases:
             self.take(lease)
+        self._full = len(leases) == room
         return len(leases)
 
     async def _rest(self, bell: Any) -> None:
@@ -175,7 +178,8 @@ class Worker:
             self._around.log.error("driving the run failed", run=run, error=repr(error), exc_info=error)
         finally:
             del self._driving[run]
-            self._space.set()
+            if self._full:
+                self._space.set()
 
     def _trouble(self, error: StoreUnavailable) -> None:
         if not self.trouble.done():

@@ -1,5 +1,6 @@
 """Appending to one run under its lease: numbers, checksums, and what a refusal means."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -137,6 +138,7 @@ async def load(store: Store, run: RunId, take: Callable[[Entry], None]) -> RunRo
         cursor = Cursor(cursor.seq + len(page.entries))
         if not page.more:
             break
+        await asyncio.sleep(0)  # a long journal must not hold up the runs beside it
     if page.row.damage:
         raise Damaged(run=run, seq=None, what=page.row.damage)
     if page.row.last_seq != cursor.seq or page.row.head != head:

@@ -107,7 +107,7 @@ class MemoryStore:
         self._add_blobs(row, new.blobs)
         point.reached("after")
         self._bells.ring(None)
-        return Created(row, Lease(row, owner, row.fence, "started") if owner else None)
+        return Created(row, Lease(row, owner, row.fence, "started", new.first) if owner else None)
 
     def commit(self, lease: Lease, change: Commit) -> Pending[Outcome]:
         return _Done(self._commit(lease, change))
@@ -136,7 +136,7 @@ class MemoryStore:
         self._apply_rest(row, change)
         point.reached("after")
         self._bells.ring(run, moved=change.change is not None)
-        if change.change is not None:
+        if change.change is not None and not change.change.status.terminal:
             self._bells.ring(None)
         return Committed(row.last_seq)
 

@@ -58,7 +58,9 @@ class Lease(Struct, frozen=True):
     worker: WorkerId
     fence: Fence
     why: str
-    """How it was come by: started, claimed, or the former owner's death."""
+    """How it was come by: started with the run, or claimed."""
+    first: StoredEntry | None = None
+    """The run's only entry, when it was created under this lease and so need not be read."""
 
 
 class NewRun(Struct, frozen=True, kw_only=True):

@@ -200,7 +200,7 @@ class CommitOp:
         bells.ring(self._lease.row.run, moved=moved)
         for post in change.posts:
             bells.ring(post.run)
-        if moved or change.posts or change.children:
+        if change.posts or change.children or (change.change is not None and not change.change.status.terminal):
             bells.ring(None)
 
 
@@ -227,7 +227,7 @@ def create(db: Db, new: NewRun, worker: WorkerId | None, at: int) -> Created | E
     if owner is None or worker is None:
         return Created(row, None)
     row = replace(row, owner=worker)
-    return Created(row, Lease(row, worker, row.fence, "started"))
+    return Created(row, Lease(row, worker, row.fence, "started", new.first))
 
 
 def created(db: Db, new: NewRun, worker: WorkerId | None) -> Created | None:

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import threading
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
 from typing import Any, Final
@@ -235,23 +235,29 @@ class SqliteStore:
     # Reading
 
     @contextmanager
-    def _read(self) -> Any:
-        """Give a connection whose statements all see one moment."""
+    def _read(self) -> Iterator[apsw.Connection]:
+        """Give a connection for one statement."""
         if self._closed:
             raise StoreUnavailable(f"{self._path} is closed")
         with self._reading, translated(self._path):
             if self._reader is None:
                 self._reader = connect(self._path, synchronous=self._synchronous)
                 self._reader.execute("PRAGMA query_only=ON")
-            self._reader.execute("BEGIN")
+            yield self._reader
+
+    @contextmanager
+    def _snapshot(self) -> Iterator[apsw.Connection]:
+        """Give a connection whose statements all see one moment."""
+        with self._read() as connection:
+            connection.execute("BEGIN")
             try:
-                yield self._reader
+                yield connection
             finally:
-                if self._reader.in_transaction:
-                    self._reader.execute("COMMIT")
+                if connection.in_transaction:
+                    connection.execute("COMMIT")
 
     async def read(self, run: RunId, after: Cursor, *, chunks: bool = True, limit: int = limits.PAGE_ENTRIES) -> Page:
-        with self._read() as connection:
+        with self._snapshot() as connection:
             row = self._row(connection, "WHERE r.run = ?", (id_bytes(run),))
             if row is None:
                 raise NotFound(f"run {run}")
