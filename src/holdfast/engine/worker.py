@@ -76,9 +76,9 @@ class Worker:
 
     def add_run(self, run: RunId) -> None:
         """Let a narrowed worker claim one more run."""
-        if self._only is not None:
+        if self._only is not None and run not in self._driving:
             self._only.add(run)
-        self._space.set()
+            self._space.set()
 
     def take(self, lease: Lease) -> None:
         """Drive a run whose lease is at hand."""

@@ -49,8 +49,10 @@ from holdfast.store.sqlite.writer import Do, Writer
 
 _POLL_SECONDS: Final = 0.01
 _SYNCHRONOUS: Final = ("OFF", "NORMAL", "FULL", "EXTRA")
+# The entry before the page comes along for its checksum, without its body.
 _ENTRIES: Final = """
-    SELECT seq, kind, version, at, enc, body, checksum FROM hf_entries WHERE run = ? AND seq > ? ORDER BY seq LIMIT ?
+    SELECT seq, kind, version, at, enc, CASE WHEN seq > ?2 THEN body END, checksum FROM hf_entries
+     WHERE run = ?1 AND seq >= ?2 ORDER BY seq LIMIT ?3
 """
 
 
@@ -235,7 +237,7 @@ class SqliteStore:
     # Reading
 
     @contextmanager
-    def _read(self) -> Iterator[apsw.Connection]:
+    def _read(self) -> Iterator[Any]:
         """Give a connection for one statement."""
         if self._closed:
             raise StoreUnavailable(f"{self._path} is closed")
@@ -246,7 +248,7 @@ class SqliteStore:
             yield self._reader
 
     @contextmanager
-    def _snapshot(self) -> Iterator[apsw.Connection]:
+    def _snapshot(self) -> Iterator[Any]:
         """Give a connection whose statements all see one moment."""
         with self._read() as connection:
             connection.execute("BEGIN")
@@ -261,13 +263,7 @@ class SqliteStore:
             row = self._row(connection, "WHERE r.run = ?", (id_bytes(run),))
             if row is None:
                 raise NotFound(f"run {run}")
-            previous = ZERO
-            if after.seq > 0:
-                found = connection.execute(
-                    "SELECT checksum FROM hf_entries WHERE run = ? AND seq = ?", (row.number, after.seq)
-                ).fetchall()
-                previous = found[0][0] if found else ZERO
-            entries, more = _page(connection, row.number, after.seq, limit)
+            previous, entries, more = _page(connection, row.number, after.seq, limit)
             ahead: list[StoredChunk] = []
             if chunks and not more:
                 ahead = _chunks(connection, row.number, after)
@@ -377,15 +373,21 @@ class _Refused(Exception):
         self.outcome = outcome
 
 
-def _page(connection: apsw.Connection, number: int, after: int, limit: int) -> tuple[list[StoredEntry], bool]:
+def _page(
+    connection: apsw.Connection, number: int, after: int, limit: int
+) -> tuple[bytes, list[StoredEntry], bool]:
     entries: list[StoredEntry] = []
-    size = 0
-    for values in connection.execute(_ENTRIES, (number, after, limit + 1)):
+    previous, size = ZERO, 0
+    values: Any
+    for values in connection.execute(_ENTRIES, (number, after, limit + 2)):
+        if values[0] == after:
+            previous = values[6]
+            continue
         if entries and (len(entries) == limit or size > limits.PAGE_BYTES):
-            return entries, True
+            return previous, entries, True
         entries.append(StoredEntry(*values))
         size += len(values[5]) if isinstance(values[5], bytes | str) else 0
-    return entries, False
+    return previous, entries, False
 
 
 def _chunks(connection: apsw.Connection, number: int, after: Cursor) -> list[StoredChunk]:
