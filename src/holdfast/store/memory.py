@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from hashlib import sha256
+from itertools import accumulate
 from typing import Any, Generic, TypeVar
 
 import apsw
@@ -173,7 +174,8 @@ class MemoryStore:
             self._user.execute("COMMIT" if isinstance(outcome, Committed) else "ROLLBACK")
             return outcome
         except BaseException:
-            self._user.execute("ROLLBACK")
+            if self._user.in_transaction:
+                self._user.execute("ROLLBACK")
             raise
 
     async def read(self, run: RunId, after: Cursor, *, chunks: bool = True, limit: int = limits.PAGE_ENTRIES) -> Page:
@@ -191,7 +193,9 @@ class MemoryStore:
         more = after.seq + len(entries) < len(journal)
         previous = journal[after.seq - 1].checksum if 0 < after.seq <= len(journal) else ZERO
         ahead = [c for c in self._chunks[run] if (c.seq, c.fence, c.number) > after] if chunks and not more else []
-        return Page(row, entries, ahead[: limits.PAGE_ENTRIES], previous, more)
+        sizes = accumulate(len(chunk.body) for chunk in ahead[: limits.PAGE_ENTRIES])
+        fit = sum(1 for size in sizes if size <= limits.PAGE_BYTES)
+        return Page(row, entries, ahead[: max(fit, 1)], previous, more)
 
     async def claim(
         self, worker: WorkerId, serves: Mapping[str, str], *, limit: int, runs: Sequence[RunId] | None = None

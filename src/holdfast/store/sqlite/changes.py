@@ -38,12 +38,12 @@ _ADVANCE: Final = """
     UPDATE hf_runs SET last_seq = ?1, head = ?2, updated_at = ?3, stalls = ?4, guard = ?5
      WHERE number = ?6 AND owner = ?7 AND fence = ?8 AND last_seq = ?9
 """
-_ADVANCE_MATCHED: Final = _ADVANCE + " AND control_seq = coalesce(?10, control_seq)"
-_CHANGE: Final = """
+_MATCHED: Final = " AND control_seq = coalesce(?10, control_seq) AND inbox_seq = coalesce(?11, inbox_seq)"
+_ADVANCE_MATCHED: Final = _ADVANCE + _MATCHED
+_CHANGE: Final = f"""
     UPDATE hf_runs SET last_seq = ?1, head = ?2, updated_at = ?3, stalls = ?4, guard = ?5, status = ?12, reason = ?13,
            due_at = ?14, refused = ?15, seen_seq = min(inbox_seq, coalesce(?16, inbox_seq)), owner = NULL
-     WHERE number = ?6 AND owner = ?7 AND fence = ?8 AND last_seq = ?9
-       AND control_seq = coalesce(?10, control_seq) AND inbox_seq = coalesce(?11, inbox_seq)
+     WHERE number = ?6 AND owner = ?7 AND fence = ?8 AND last_seq = ?9 {_MATCHED}
 """
 INSERT_ENTRY: Final = """
     INSERT INTO hf_entries (run, seq, kind, version, at, enc, body, checksum) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
@@ -54,8 +54,8 @@ _INSERT_RUN: Final = (
 )
 _DUE: Final = SELECT + """
     JOIN json_each(?1) s ON s.key = r.name
-    WHERE r.owner IS NULL AND r.due_at IS NOT NULL AND r.due_at <= ?2 AND instr(r.refused, '|' || s.value || '|') = 0
-    ORDER BY r.due_at LIMIT ?3
+    WHERE r.owner IS NULL AND r.due_at IS NOT NULL AND r.due_at <= ?2 AND r.status IN ('queued', 'waiting')
+      AND instr(r.refused, '|' || s.value || '|') = 0 ORDER BY r.due_at LIMIT ?3
 """
 _POSTED: Final = SELECT + """
     JOIN json_each(?1) s ON s.key = r.name
@@ -109,7 +109,7 @@ class CommitOp:
 
     __slots__ = ("_change", "_entries", "_lease", "_values")
 
-    def __init__(self, lease: Lease, change: Commit, owner: int, sealed: Seal) -> None:
+    def __init__(self, lease: Lease, change: Commit, owner: int | None, sealed: Seal) -> None:
         self._lease, self._change = lease, change
         number = lease.row.number
         entries = change.entries
@@ -118,12 +118,15 @@ class CommitOp:
             seq, _, _, at, _, _, head = entries[-1]
         else:
             self._entries, seq, at, head = [], change.after, lease.row.updated_at, change.previous
-        stalls = 0 if change.progress else lease.row.stalls
+        if change.progress:
+            sealed.stalls = 0
+        stalls = sealed.stalls
         row = change.change
         crc = sealed.after(at, seq, head, stalls, row)
         if row is None:
             values: tuple[Any, ...] = (seq, head, at, stalls, crc, number, owner, lease.fence, change.after)
-            self._values = values if change.control is None else (*values, change.control)
+            free = change.control is None and change.inbox is None
+            self._values = values if free else (*values, change.control, change.inbox)
         else:
             self._values = (
                 seq, head, at, stalls, crc, number, owner, lease.fence, change.after, change.control, change.inbox,
@@ -134,6 +137,12 @@ class CommitOp:
         """Write it, or say why not."""
         change = self._change
         values = self._values
+        if values[6] is None:
+            # The worker was registered through another opening of the store, or never.
+            owner = db.worker_number(self._lease.worker)
+            if owner is None:
+                return LeaseLost()
+            values = self._values = (*values[:6], owner, *values[7:])
         sql = _CHANGE if len(values) == 16 else _ADVANCE if len(values) == 9 else _ADVANCE_MATCHED
         db.cursor.execute(sql, values)
         if db.connection.changes() != 1:

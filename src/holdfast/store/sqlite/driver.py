@@ -48,6 +48,7 @@ from holdfast.store.sqlite.transaction import call_guarded
 from holdfast.store.sqlite.writer import Do, Writer
 
 _POLL_SECONDS: Final = 0.01
+_MOST_HELD: Final = 4096
 _SYNCHRONOUS: Final = ("OFF", "NORMAL", "FULL", "EXTRA")
 # The entry before the page comes along for its checksum, without its body.
 _ENTRIES: Final = """
@@ -71,7 +72,7 @@ class SqliteStore:
         self._reader: apsw.Connection | None = None
         self._reading = threading.RLock()
         self._writer = Writer(path, self._connect, self._bells)
-        self._held: dict[RunId, tuple[Lease, int, Seal]] = {}
+        self._held: dict[RunId, tuple[Lease, int | None, Seal]] = {}
         self._numbers: dict[WorkerId, int] = {}
         self._poll: asyncio.Task[None] | None = None
         self._closed = False
@@ -123,33 +124,26 @@ class SqliteStore:
     def commit(self, lease: Lease, change: Commit) -> Pending[Outcome]:
         held = self._held.get(lease.row.run)
         if held is None or held[0] is not lease:
-            owner = self._numbers.get(lease.worker)
-            if owner is None:
-                return asyncio.ensure_future(self._commit_later(lease, change))
-            held = self._held[lease.row.run] = (lease, owner, Seal(lease))
+            if len(self._held) >= _MOST_HELD:
+                self._held.clear()  # leases that were lost never leave by themselves
+            held = self._held[lease.row.run] = (lease, self._numbers.get(lease.worker), Seal(lease))
         if change.change is not None:
             del self._held[lease.row.run]
         return self._writer.submit(CommitOp(lease, change, held[1], held[2]))
-
-    async def _commit_later(self, lease: Lease, change: Commit) -> Outcome:
-        """Commit when the worker's number is not at hand: it was registered through another opening, or never."""
-        number = await self._writer.submit(Do(lambda db: db.worker_number(lease.worker)))
-        if number is None:
-            return LeaseLost()
-        self._numbers[lease.worker] = number
-        return await self.commit(lease, change)
 
     def transact(
         self, lease: Lease, work: Callable[[Transaction], Commit], *, deadline_seconds: float
     ) -> Awaitable[Outcome]:
         tried: list[CommitOp] = []
+        held = self._held.get(lease.row.run)
+        sealed = held[2] if held is not None and held[0] is lease else Seal(lease)
 
         def run(db: Db) -> Outcome:
             owner = db.worker_number(lease.worker)
             if owner is None:
                 return LeaseLost()
             commit = call_guarded(db.connection, work, deadline_seconds=deadline_seconds)
-            tried.append(CommitOp(lease, commit, owner, Seal(lease)))
+            tried.append(CommitOp(lease, commit, owner, sealed))
             outcome = tried[-1].apply(db)
             if not isinstance(outcome, Committed):
                 raise _Refused(outcome)
@@ -314,7 +308,7 @@ class SqliteStore:
     async def blob(self, tenant: str, digest: str) -> bytes:
         with self._read() as connection:
             rows = connection.execute(
-                "SELECT body FROM hf_blobs WHERE tenant = ? AND digest = ?", (tenant, bytes.fromhex(digest))
+                "SELECT body FROM hf_blobs WHERE tenant = ? AND digest = unhex(?)", (tenant, digest)
             ).fetchall()
         if not rows:
             raise NotFound(f"blob {digest}")
@@ -391,12 +385,19 @@ def _page(
 
 
 def _chunks(connection: apsw.Connection, number: int, after: Cursor) -> list[StoredChunk]:
-    rows: list[Any] = connection.execute(
+    rows: Any = connection.execute(
         "SELECT seq, fence, number, step, attempt, offset, at, body FROM hf_chunks "
         "WHERE run = ? AND (seq, fence, number) > (?, ?, ?) ORDER BY seq, fence, number LIMIT ?",
         (number, *after, limits.PAGE_ENTRIES),
-    ).fetchall()
-    return [StoredChunk(*row) for row in rows]
+    )
+    chunks: list[StoredChunk] = []
+    size = 0
+    for row in rows:
+        if chunks and size > limits.PAGE_BYTES:
+            break
+        chunks.append(StoredChunk(*row))
+        size += len(row[7])
+    return chunks
 
 
 def lock_folder(path: str) -> str:

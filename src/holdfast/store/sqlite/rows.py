@@ -150,12 +150,12 @@ def _unreadable(fixed: tuple[Any, ...], error: Exception) -> RunRow:
 class Seal:
     """What stays the same of a row while one lease lasts; makes the row's CRC cheap at every commit."""
 
-    __slots__ = ("_attempt", "_fence", "_sealed", "_words")
+    __slots__ = ("_attempt", "_fence", "_sealed", "_words", "stalls")
 
     def __init__(self, lease: Lease) -> None:
         row = lease.row
         self._sealed = seal(fixed_of(row))
-        self._fence, self._attempt = lease.fence, row.attempt
+        self._fence, self._attempt, self.stalls = lease.fence, row.attempt, row.stalls
         self._words = self._crc_of_words(str(row.status), row.reason, row.due_at, row.refused)
 
     def _crc_of_words(self, *words: str | int | None) -> int:

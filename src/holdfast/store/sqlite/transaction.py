@@ -65,6 +65,7 @@ def call_guarded(
 
     Raises:
         TimeoutError: it took longer than the deadline.
+        InvalidInput: a statement of its ended the transaction.
     """
     give_up = time.monotonic() + deadline_seconds
     transaction = SqliteTransaction(connection)
@@ -82,4 +83,6 @@ def call_guarded(
         connection.set_authorizer(None)
     if time.monotonic() > give_up:
         raise TimeoutError(f"the transaction step took longer than {deadline_seconds:g} s")
+    if not connection.in_transaction:
+        raise InvalidInput("a statement rolled the whole transaction back (OR ROLLBACK, RAISE): the step is not done")
     return result

@@ -17,6 +17,7 @@ from holdfast.store.sqlite.changes import Db
 from holdfast.store.sqlite.connection import BUSY_MS, is_busy, translate
 
 _MOST_IN_BATCH: Final = 512
+_IN_PLACE: Final = 4
 
 
 class Op(Protocol):
@@ -105,6 +106,8 @@ class Writer:
         self._idle = asyncio.Event()
         self._idle.set()
         self._version = 0
+        self._alone = 0
+        """How many more ops are committed in place before the next is made to wait for company."""
 
     def submit(self, op: Op) -> Answer:
         """Queue `op` and return its outcome to be."""
@@ -113,6 +116,11 @@ class Writer:
         future = Answer(loop=self._loop)
         self._queue.append((op, future))
         if not self._scheduled and not self._busy:
+            if self._alone > 0:
+                # Nobody else has written for a while: commit in place, and look for company every few times.
+                self._alone -= 1
+                self._flush()
+                return future
             self._scheduled = True
             self._idle.clear()
             self._loop.call_soon(self._flush)
@@ -127,6 +135,7 @@ class Writer:
         if not batch:
             self._idle.set()
             return
+        self._alone = self._alone or _IN_PLACE if len(batch) == 1 and not self._queue else 0
         if getattr(batch[0][0], "alone", False):
             self._hand_over(batch, lambda: self._run(batch))
             return
@@ -213,6 +222,8 @@ class Writer:
 
     def _run(self, batch: list[Item]) -> Sequence[Any]:
         """Do all of a batch where waiting is allowed: on the writer's thread."""
+        if len(batch) == 1:
+            return self._one_by_one(batch)
         try:
             db = self._begin(patient=True)
         except (apsw.Error, HoldfastError, OSError) as error:
