@@ -1,0 +1,43 @@
+"""The store in memory keeps the contract of every store."""
+
+import pytest
+
+from holdfast.core.ids import RunId
+from holdfast.store.clock import Clock
+from holdfast.store.memory import MemoryStore
+from holdfast.store.protocol import Store
+from holdfast.testing.contract import OpenStore, StoreContract
+
+
+class TestMemoryStore(StoreContract):
+    """The documentation of the other drivers is held to the same promises."""
+
+    @pytest.fixture
+    def open_store(self) -> OpenStore:
+        """A store that ends with the test."""
+
+        async def open_store(clock: Clock) -> Store:
+            return MemoryStore(clock=clock)
+
+        return open_store
+
+    async def forget_run(self, store: Store, run: RunId) -> None:
+        """Take the run's own parts out of the dictionaries."""
+        assert isinstance(store, MemoryStore)
+        for of_run in (store._rows, store._entries, store._posts, store._chunks):
+            del of_run[run]
+
+    async def damage_blob(self, store: Store, tenant: str, digest: str) -> None:
+        """Cut the last byte off."""
+        assert isinstance(store, MemoryStore)
+        store._blobs[tenant, digest] = store._blobs[tenant, digest][:-1]
+
+    async def budget_of(self, store: Store, run: RunId, channel: str) -> tuple[int, int, int, bool] | None:
+        """Look into the dictionary."""
+        assert isinstance(store, MemoryStore)
+        return store._budgets.get((run, channel))
+
+    async def cursor_of(self, store: Store, tenant: str, conversation: str) -> tuple[str, bytes] | None:
+        """Look into the dictionary."""
+        assert isinstance(store, MemoryStore)
+        return store._cursors.get((tenant, conversation))
