@@ -34,7 +34,7 @@ def main() -> int:
     """Return 0 when everything could be measured, whatever the verdicts: a benchmark is not a test."""
     options = _parser().parse_args()
     console = Console(stderr=options.json, width=None if sys.stdout.isatty() else _PAGE_COLUMNS)
-    bench = Bench(quick=options.quick)
+    bench = Bench(quick=options.quick, rounds=1 if options.quick else options.rounds)
     described = machine.described(environment.prepared())
     try:
         versions = _versions(console) if _BESIDE_PEERS.intersection(options.only) else {}
@@ -75,6 +75,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure Holdfast beside its peers.")
     parser.add_argument("--only", type=_named, default=list(MEASURES), metavar="A,B", help=f"of {', '.join(MEASURES)}")
     parser.add_argument("--quick", action="store_true", help="one short round; good for a look, not for a claim")
+    parser.add_argument("--rounds", type=int, default=3, help="more of them where the machine is not quiet")
     parser.add_argument("--json", action="store_true", help="print the JSON instead of the table")
     parser.add_argument(
         "--results", type=Path, default=environment.ROOT / "results", metavar="DIR", help="where to write"
@@ -85,7 +86,8 @@ def _parser() -> argparse.ArgumentParser:
 def _command(options: argparse.Namespace) -> str:
     """Return the command that takes the same figures, without where they were written."""
     only = [] if options.only == list(MEASURES) else [f"--only {','.join(options.only)}"]
-    return " ".join(["python -m benchmarks", *only, *(["--quick"] if options.quick else [])])
+    rounds = ["--quick"] if options.quick else [f"--rounds {options.rounds}"]
+    return " ".join(["python -m benchmarks", *only, *rounds])
 
 
 def _named(text: str) -> list[str]:

@@ -85,9 +85,14 @@ class Figure:
         return "pass" if self.target.met(self.value) else "FAIL"
 
 
+def shown(value: float) -> str:
+    """Return a number with as many digits as it deserves."""
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+
+
 def of(key: str, name: str, values: Sequence[float], unit: str = "") -> Figure:
     """Return the median of several takes, with their spread as the note."""
     if not values:
         return Figure(key, name, None, unit, "a subject it is taken from failed")
-    note = f"{min(values):.3g} to {max(values):.3g} over {len(values)}" if len(values) > 1 else ""
+    note = f"{shown(min(values))} to {shown(max(values))} over {len(values)}" if len(values) > 1 else ""
     return Figure(key, name, median(values), unit, note)

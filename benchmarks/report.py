@@ -10,9 +10,9 @@ from statistics import median
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.figure import Figure
+from benchmarks.figure import Figure, shown
 from benchmarks.machine import Machine
-from benchmarks.subject import Reading
+from benchmarks.subject import RESTLESS, Reading
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +67,8 @@ class Report:
         if self.appends:
             low, middle, high = min(self.appends), median(self.appends), max(self.appends)
             yield f"A, 500-byte append and fdatasync: {middle:,.0f} a second, {low:,.0f} to {high:,.0f} in this run."
+        if restless := sum(one.unrest > RESTLESS for one in self.readings):
+            yield f"The disk's rate moved by more than half during {restless} of {len(self.readings)} readings."
         if self.versions:
             yield "Versions: " + ", ".join(f"{name} {version}" for name, version in sorted(self.versions.items())) + "."
         for warning in self.warnings:
@@ -108,7 +110,7 @@ def _step_rows(readings: Iterable[Reading]) -> Iterator[tuple[str, ...]]:
 
 def _rows(figures: Iterable[Figure]) -> Iterator[tuple[str, ...]]:
     for one in figures:
-        value = "" if one.value is None else f"{one.value:,.0f}" if one.value >= 1000 else f"{one.value:.3g}"
+        value = "" if one.value is None else shown(one.value)
         yield one.name, f"{value} {one.unit}".strip(), str(one.target or ""), one.verdict, one.note
 
 

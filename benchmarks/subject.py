@@ -87,6 +87,7 @@ class Bench:
     """One run of the benchmark: where it works, how long it looks, and what it has read so far."""
 
     quick: bool = False
+    rounds: int = 3
     readings: list[Reading] = field(default_factory=list)
     appends: list[float] = field(default_factory=list)
 
@@ -94,10 +95,6 @@ class Bench:
     def seconds(self) -> float:
         """How long one step measurement lasts."""
         return 0.7 if self.quick else 1.2
-
-    @property
-    def rounds(self) -> int:
-        return 1 if self.quick else 3
 
     def take(self, subject: Subject, load: Load, *, round: int = 0) -> Reading:
         """Run a subject; where the disk was restless meanwhile, run it once more and keep the calmer reading.
