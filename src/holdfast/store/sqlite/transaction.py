@@ -24,10 +24,10 @@ R = TypeVar("R")
 class SqliteTransaction:
     """What a step with an `hf.Transaction` parameter gets."""
 
-    __slots__ = ("_connection", "_open")
+    __slots__ = ("_connection", "_deadline_seconds", "_open")
 
-    def __init__(self, connection: apsw.Connection) -> None:
-        self._connection = connection
+    def __init__(self, connection: apsw.Connection, deadline_seconds: float) -> None:
+        self._connection, self._deadline_seconds = connection, deadline_seconds
         self._open = True
 
     def execute(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = (), /) -> list[tuple[Any, ...]]:
@@ -40,6 +40,8 @@ class SqliteTransaction:
             raise InvalidInput(
                 "a transaction step may not end its transaction, attach, use PRAGMA, or touch Holdfast's tables"
             ) from error
+        except apsw.InterruptError as error:
+            raise TimeoutError(f"the transaction step took longer than {self._deadline_seconds:g} s") from error
         except apsw.SQLError as error:
             raise InvalidInput(f"SQLite refused the statement: {error}") from error
 
@@ -68,14 +70,12 @@ def call_guarded(
         InvalidInput: a statement of its ended the transaction.
     """
     give_up = time.monotonic() + deadline_seconds
-    transaction = SqliteTransaction(connection)
+    transaction = SqliteTransaction(connection, deadline_seconds)
     connection.set_authorizer(_authorize)
     connection.set_commit_hook(lambda: True)
     connection.set_progress_handler(lambda: time.monotonic() > give_up, _STEPS_BETWEEN_LOOKS)
     try:
         result = work(transaction)
-    except apsw.InterruptError as error:
-        raise TimeoutError(f"the transaction step took longer than {deadline_seconds:g} s") from error
     finally:
         transaction.close()
         connection.set_progress_handler(None)
