@@ -174,11 +174,11 @@ class Codec:
             back = self._decode(body)
         except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
             raise InvalidValue(
-                f"{what} does not come back as {self.annotation!r}: {error}; annotate what the function returns"
+                f"{what} does not come back as {self.annotation!r}: {error}; annotate it with the type it has"
             ) from error
         if back is not value and not _same(value, back, body):
             raise InvalidValue(
-                f"{what} is {_short(value)} but would be read back as {_short(back)}; annotate what the function returns"
+                f"{what} is {_short(value)} but would be read back as {_short(back)}; annotate it with the type it has"
             )
         return body, back
 

@@ -137,8 +137,14 @@ class StepCall:
         arguments = (self._step(attempt), *self.args) if self.code.inject == "step" else self.args
         if self.timeout is None:
             return await self.drive.perform(self.code, arguments, self.keywords)
-        async with asyncio.timeout(self.timeout):
-            return await self.drive.perform(self.code, arguments, self.keywords)
+        limit = asyncio.timeout(self.timeout)
+        try:
+            async with limit:
+                return await self.drive.perform(self.code, arguments, self.keywords)
+        except TimeoutError as error:
+            if limit.expired() and not str(error):
+                raise TimeoutError(f"no result within {self.timeout:g} s") from error
+            raise
 
     def _step(self, attempt: int) -> Step[Any]:
         drive = self.drive
