@@ -115,11 +115,10 @@ def _check_header(path: str) -> None:
     connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE)
     try:
         connection.set_busy_timeout(BUSY_MS)
-        application = connection.execute("PRAGMA application_id").fetchall()[0][0]
-        if application == schema.APPLICATION_ID:
-            return
+        # Tables first: a store that another process makes between the two looks then shows its id.
         tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchall()[0][0]
-        if tables or application:
+        application = connection.execute("PRAGMA application_id").fetchall()[0][0]
+        if application != schema.APPLICATION_ID and (tables or application):
             raise StoreRefused(f"{path} is a SQLite database, but not a Holdfast store")
     finally:
         connection.close()
