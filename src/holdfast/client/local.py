@@ -20,7 +20,7 @@ from holdfast.core.errors import Conflict, Damaged, InvalidInput, NotFound, Stor
 from holdfast.core.fold import RunState, fold
 from holdfast.core.ids import TENANT, RunId, WorkerId, checked_key, run_id
 from holdfast.core.status import NotDone, Status
-from holdfast.store.protocol import Created, Existing, KeyTaken, Lease, NewPost, RunFilter, RunRow, Store
+from holdfast.store.protocol import Created, Existing, KeyTaken, Lease, NewPost, Page, RunFilter, RunRow, Store
 from holdfast.stream.event import Event
 from holdfast.stream.feed import feed
 
@@ -160,9 +160,11 @@ class LocalClient:
         try:
             async with asyncio.timeout(timeout_seconds):
                 while True:
-                    row = await self._row(run)
-                    if self._at_rest(row) or (or_person and _waits_for_person(row)):
-                        return await self._ending(row)
+                    page = await self._store.last(run)
+                    if page is None or page.row.tenant != self._tenant:
+                        raise NotFound(f"run {run}")
+                    if self._at_rest(page.row) or (or_person and _waits_for_person(page.row)):
+                        return await self._ending(page)
                     await bell.wait(_LOOK_SECONDS)
         except TimeoutError:
             raise TimeoutError(f"run {run} has not ended after {timeout_seconds:g} s; it goes on") from None
@@ -181,11 +183,17 @@ class LocalClient:
         code = self.serves().get(row.name) if self.serves is not None else None
         return code is not None and row.due_at is not None and f"|{code}|" not in row.refused
 
-    async def _ending(self, row: RunRow) -> Ending:
+    async def _ending(self, page: Page) -> Ending:
+        row = page.row
         status, reason = status_of(row), reason_of(row)
-        last = await self._entry(row, row.last_seq) if row.status.terminal else None
-        if not isinstance(last, RunFinished):
+        if row.damage or not row.status.terminal:
             return Ending(status=status, reason=reason)
+        if not page.entries:
+            raise Damaged(run=row.run, seq=row.last_seq, what=f"entry {row.last_seq} is missing")
+        check_chain(row.run, page.previous, page.entries[:1], row.last_seq - 1)
+        last = read_entry(row.run, page.entries[0])
+        if not isinstance(last, RunFinished):
+            raise Damaged(run=row.run, seq=row.last_seq, what=f"the row says {status}, the journal {last.type}")
         value = bytes(last.raw) if last.blob is None else await self._store.blob(row.tenant, last.blob.digest)
         error = msgspec.to_builtins(last.error) if last.error is not None else None
         return Ending(status=status, reason=reason or str(status), value=value, error=error)

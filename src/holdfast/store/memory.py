@@ -197,6 +197,10 @@ class MemoryStore:
         fit = sum(1 for size in sizes if size <= limits.PAGE_BYTES)
         return Page(row, entries, ahead[: max(fit, 1)], previous, more)
 
+    async def last(self, run: RunId) -> Page | None:
+        row = self._rows.get(run)
+        return await self.read(run, Cursor(row.last_seq - 1), chunks=False) if row is not None else None
+
     async def claim(
         self, worker: WorkerId, serves: Mapping[str, str], *, limit: int, runs: Sequence[RunId] | None = None
     ) -> Sequence[Lease]:

@@ -331,6 +331,10 @@ class Store(Protocol):
         """
         ...
 
+    async def last(self, run: RunId) -> Page | None:
+        """Return the row and the last entry in one look; None when there is no such run."""
+        ...
+
     async def claim(
         self, worker: WorkerId, serves: Mapping[str, str], *, limit: int, runs: Sequence[RunId] | None = None
     ) -> Sequence[Lease]:

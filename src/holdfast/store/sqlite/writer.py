@@ -119,23 +119,26 @@ class Writer:
             if self._alone > 0:
                 # Nobody else has written for a while: commit in place, and look for company every few times.
                 self._alone -= 1
-                self._flush()
-                return future
-            self._scheduled = True
-            self._idle.clear()
-            self._loop.call_soon(self._flush)
+                self._begin_batch(self._next_batch())
+            else:
+                self._schedule()
         return future
 
+    def _schedule(self) -> None:
+        self._scheduled = True
+        self._idle.clear()
+        self._loop.call_soon(self._flush)
+
     def _flush(self) -> None:
-        """Commit what is queued; runs on the loop, never while a batch is under way."""
+        """Commit what was queued in this turn of the loop."""
         self._scheduled = False
-        if self._busy:
-            return
-        batch = self._next_batch()
-        if not batch:
-            self._idle.set()
-            return
-        self._alone = self._alone or _IN_PLACE if len(batch) == 1 and not self._queue else 0
+        if self._queue and not self._busy:
+            batch = self._next_batch()
+            self._alone = _IN_PLACE if len(batch) == 1 and not self._queue else 0
+            self._begin_batch(batch)
+
+    def _begin_batch(self, batch: list[Item]) -> None:
+        """Execute a batch's statements here, and see that it is committed."""
         if getattr(batch[0][0], "alone", False):
             self._hand_over(batch, lambda: self._run(batch))
             return
@@ -172,6 +175,7 @@ class Writer:
     def _hand_over(self, batch: list[Item], call: Callable[[], Sequence[Any]]) -> None:
         """Make the batch's outcomes on the writer's thread."""
         self._busy = True
+        self._idle.clear()
         if self._thread is None:
             self._thread = threading.Thread(target=self._serve, name="holdfast writer", daemon=True)
             self._thread.start()
@@ -200,12 +204,10 @@ class Writer:
                 future.set_exception(outcome.error)
             else:
                 future.set_result(outcome)
-        if self._queue:
-            if not self._scheduled:
-                self._scheduled = True
-                self._loop.call_soon(self._flush)
-        else:
+        if not self._queue:
             self._idle.set()
+        elif not self._scheduled:
+            self._schedule()
 
     def _begin(self, *, patient: bool) -> Db:
         db = self._open()
