@@ -1,0 +1,82 @@
+"""What every command takes: which store, how to speak, and which run."""
+
+import asyncio
+import os
+from collections.abc import Callable, Coroutine
+from functools import wraps
+from typing import Any, Final, TypeVar
+
+import click
+from click.shell_completion import CompletionItem
+
+from holdfast.cli.exits import Exit
+from holdfast.cli.store import open_client
+from holdfast.cli.surface import Surface
+from holdfast.core.errors import HoldfastError
+from holdfast.runtime import DEFAULT_STORE
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+_COMPLETIONS: Final = 50
+
+
+def common(*, store: bool = True) -> Callable[[Command], Command]:
+    """Give a command the options that all have, and call it with a `Surface` first."""
+
+    def decorate(function: Command) -> Command:
+        @wraps(function)
+        def call(*, json: bool, quiet: bool, **rest: Any) -> Any:
+            named = rest.pop("store", None)
+            surface = Surface(_address(named), json, quiet, named)
+            try:
+                done = function(surface, **rest)
+                return asyncio.run(done) if isinstance(done, Coroutine) else done
+            except KeyboardInterrupt:
+                surface.fail("interrupted", "nothing was changed", word="interrupted")
+                return Exit.INTERRUPTED
+
+        decorated: Any = call
+        options = [
+            click.option("--json", is_flag=True, help="Speak JSON: one value, or a line for each of many."),
+            click.option("--quiet", "-q", is_flag=True, help="Print the result and errors only."),
+        ]
+        if store:
+            options.insert(0, click.option("--store", metavar="URL", help=_STORE_HELP))
+        for option in reversed(options):
+            decorated = option(decorated)
+        return decorated  # type: ignore[no-any-return]
+
+    return decorate
+
+
+def _address(named: str | None) -> str:
+    return named or os.environ.get("HOLDFAST_STORE") or DEFAULT_STORE
+
+
+_STORE_HELP: Final = f"Where the runs are. Else HOLDFAST_STORE, else {DEFAULT_STORE}."
+
+
+def run_argument(*, required: bool = True) -> Callable[[Command], Command]:
+    """Take a run, by its id or the first eight or more characters of it."""
+    return click.argument("run", metavar="RUN", required=required, shell_complete=_complete_run)
+
+
+def labels_of(texts: tuple[str, ...]) -> dict[str, str]:
+    """Return labels that were written as NAME=VALUE."""
+    for text in texts:
+        if "=" not in text:
+            raise click.UsageError(f"a label is written NAME=VALUE, not {text!r}")
+    return {name: value for name, _, value in (text.partition("=") for text in texts)}
+
+
+def _complete_run(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    address = _address(context.params.get("store"))
+
+    async def look() -> list[CompletionItem]:
+        async with open_client(address) as client:
+            runs = [run for run in await client.runs(limit=_COMPLETIONS) if run.id.startswith(incomplete)]
+        return [CompletionItem(run.id, help=f"{run.name} {run.status}") for run in runs]
+
+    try:
+        return asyncio.run(look())
+    except HoldfastError:
+        return []
