@@ -1,0 +1,81 @@
+"""A durable function's arguments from text: JSON where it parses and fits the parameter, else the text itself."""
+
+import inspect
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from holdfast.cli.target import Function
+from holdfast.core.codec import encode
+from holdfast.core.errors import InvalidInput, InvalidValue
+
+
+def read_arguments(function: Function, texts: Sequence[str]) -> dict[str, Any]:
+    """Return named arguments from words of a command line.
+
+    Raises:
+        InvalidInput: there are too many or too few, or one does not fit its parameter.
+    """
+    parameters = function.parameters
+    if len(texts) > len(parameters):
+        raise _refused(function, f"{function.name} takes {len(parameters)} argument(s), but {len(texts)} were given")
+    named = {
+        parameter.name: _argument(function, parameter, text) for parameter, text in zip(parameters, texts, strict=False)
+    }
+    return _complete(function, named)
+
+
+def _argument(function: Function, parameter: inspect.Parameter, text: str) -> Any:
+    forms = [encode(text, f"argument {parameter.name!r}")]
+    try:
+        msgspec.json.decode(text)
+        forms.insert(0, text.encode())
+    except msgspec.MsgspecError:
+        pass
+    why = ""
+    for form in forms:
+        try:
+            return function.decode_input(msgspec.json.encode({parameter.name: Raw(form)}))[parameter.name]
+        except InvalidValue as error:
+            why = why or str(error.__cause__ or error)
+    raise _refused(function, f"{text!r} does not fit the parameter {_written(parameter)}: {why}")
+
+
+def read_input(function: Function, text: str) -> dict[str, Any]:
+    """Return named arguments from one JSON value: an object of them, or the bare value of a single parameter.
+
+    Raises:
+        InvalidInput: it is not JSON, or does not fit the function.
+    """
+    try:
+        value = msgspec.json.decode(text)
+    except msgspec.MsgspecError as error:
+        raise _refused(function, f"--input is not JSON: {error}") from None
+    names = [parameter.name for parameter in function.parameters]
+    if len(names) == 1 and not (isinstance(value, dict) and names[0] in value):
+        value = {names[0]: value}
+    if not isinstance(value, dict):
+        raise _refused(function, f"--input must be an object: {function.name} takes {len(names)} named arguments")
+    try:
+        return _complete(function, function.decode_input(msgspec.json.encode(value)))
+    except InvalidValue as error:
+        raise _refused(function, str(error)) from None
+
+
+def _complete(function: Function, named: dict[str, Any]) -> dict[str, Any]:
+    missing = [p.name for p in function.parameters if p.default is p.empty and p.name not in named]
+    if missing:
+        raise _refused(function, f"{function.name} misses its argument(s) {', '.join(missing)}")
+    return named
+
+
+def _refused(function: Function, message: str) -> InvalidInput:
+    error = InvalidInput(message)
+    error.hint = f"It takes: {function.name}({', '.join(_written(p) for p in function.parameters)})"
+    return error
+
+
+def _written(parameter: inspect.Parameter) -> str:
+    return str(parameter.replace(kind=inspect.Parameter.POSITIONAL_OR_KEYWORD))

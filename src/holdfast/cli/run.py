@@ -1,0 +1,232 @@
+"""`holdfast run`: start a durable function, or go on with its run, and watch it to its end."""
+
+import asyncio
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass, field
+from typing import Any
+
+import click
+from rich.text import Text
+
+from holdfast import events as ev
+from holdfast.cli.arguments import read_arguments, read_input
+from holdfast.cli.exits import Exit
+from holdfast.cli.lines import Stopwatch, line_of, mark
+from holdfast.cli.options import common, labels_of
+from holdfast.cli.store import find_run, open_client
+from holdfast.cli.surface import Surface, shown
+from holdfast.cli.target import Target, load_target
+from holdfast.cli.wording import between, counted, duration
+from holdfast.client.protocol import Client, RunInfo
+from holdfast.core.errors import InvalidInput, NotFound
+from holdfast.core.ids import RunId
+from holdfast.core.status import Status
+from holdfast.runtime import Opening, Runtime
+from holdfast.stream.event import Event
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the command line asked for, as it was written."""
+
+    target: str
+    args: Sequence[str] = ()
+    input: str | None = None
+    key: str | None = None
+    labels: Sequence[str] = ()
+    resume: str | None = None
+
+    def again(self, surface: Surface, run: RunId | None) -> str:
+        """Return the command that goes on with the run."""
+        if self.key is None:
+            return surface.command("run", self.target, *(("--resume", run) if run is not None else ()))
+        words = [self.target, "--key", self.key]
+        if self.input is not None:
+            words += ["--input", self.input]
+        for label in self.labels:
+            words += ["--label", label]
+        dashed = any(arg.startswith("-") for arg in self.args)
+        return surface.command("run", *words, *(["--"] if dashed else []), *self.args)
+
+
+@click.command("run")
+@click.argument("target", metavar="TARGET")
+@click.argument("args", metavar="[ARG]...", nargs=-1)
+@click.option("--key", metavar="KEY", help="The run's own key: the same key goes on with the same run.")
+@click.option("--input", "input_", metavar="JSON", help="The arguments as one JSON object; - reads it from stdin.")
+@click.option("--label", "labels", metavar="NAME=VALUE", multiple=True, help="A label to find it by; may be repeated.")
+@click.option("--resume", metavar="RUN", help="Go on with a run that has no key.")
+@common()
+def run(
+    surface: Surface, *, target: str, args: tuple[str, ...], key: str | None, input_: str | None,
+    labels: tuple[str, ...], resume: str | None,
+) -> int:  # fmt: skip
+    """Run a durable function to its end.
+
+    TARGET is file.py, file.py:name, module or module:name. Each ARG is JSON if that fits its parameter, else text.
+
+    The result is printed to stdout as JSON; the run's steps, and what the program prints, go to stderr. Killed or
+    interrupted at any moment, the run goes on when it is run again under the same key.
+    """
+    asked = Asked(target, args, input_, key, labels, resume)
+    _check(asked)
+    if input_ == "-":
+        input_ = sys.stdin.read()
+    with redirect_stdout(sys.stderr):
+        program = load_target(target)
+        named: dict[str, Any] = {}
+        if resume is None:
+            function = program.function
+            named = read_arguments(function, args) if input_ is None else read_input(function, input_)
+        going = Going(surface, asked, program, named)
+        try:
+            info = asyncio.run(going.drive())
+        except KeyboardInterrupt:
+            return going.interrupted()
+    return going.ended(info)
+
+
+def _check(asked: Asked) -> None:
+    if asked.args and asked.input is not None:
+        raise click.UsageError("give the arguments as words or by --input, not both")
+    if asked.resume is not None and (asked.args or asked.input is not None or asked.key is not None or asked.labels):
+        raise click.UsageError("--resume goes on with a run as it was started: leave out arguments, --key and --label")
+    labels_of(tuple(asked.labels))
+
+
+@dataclass
+class Going:
+    """One run on its way, watched."""
+
+    surface: Surface
+    asked: Asked
+    program: Target
+    named: dict[str, Any]
+    run: RunId | None = None
+    _seen: str | int = 0
+    _doubted: str | None = None
+    _watch: Stopwatch = field(default_factory=Stopwatch)
+
+    async def drive(self) -> RunInfo:
+        """Start or take up the run, tell what happens, and return where it came to rest."""
+        app, store = self.program.app, self.surface.store
+        app.add(self.program.function)
+        if self.asked.resume is not None:
+            self.run = await self._find(self.asked.resume)
+        only = {self.run} if self.run is not None else set()
+        async with Opening(store, app, work=True, concurrency=64, only=only) as runtime:
+            client = runtime.client
+            before = await self._before(client)
+            if before is not None:
+                await self._tell_history(client, before)
+            if self.run is None:
+                self.run = await self._start(runtime, before)
+            with self._spinner():
+                telling = asyncio.create_task(self._tell(client, follow=True))
+                try:
+                    await client.wait(self.run, or_person=True)
+                finally:
+                    telling.cancel()
+                    await asyncio.gather(telling, return_exceptions=True)
+                await self._tell(client, follow=False)
+            return await client.info(self.run)
+
+    async def _find(self, text: str) -> RunId:
+        """Return the run to go on with, having looked before any worker starts."""
+        async with open_client(self.surface.store) as client:
+            info = await client.info(await find_run(client, text))
+        name = self.program.function.name
+        if info.name != name:
+            raise InvalidInput(f"run {info.id} is of {info.name!r}, not of {name!r}")
+        return RunId(info.id)
+
+    async def _before(self, client: Client) -> RunInfo | None:
+        """Return where the run stood before this process, if it did."""
+        if self.run is None and self.asked.key is None:
+            return None
+        try:
+            return await client.info(self.run or await client.find(self.asked.key or ""))
+        except NotFound:
+            return None
+
+    async def _start(self, runtime: Runtime, before: RunInfo | None) -> RunId:
+        labels = labels_of(tuple(self.asked.labels))
+        handle = await runtime.start_named(self.program.function, self.named, key=self.asked.key, labels=labels)
+        if before is None:
+            self._say_run(self.program.function.name, handle.id)
+        return handle.id
+
+    def _say_run(self, name: str, run: str) -> None:
+        key = f"  key {shown(self.asked.key)}" if self.asked.key is not None else ""
+        self.surface.say(Text.assemble((shown(name), "bold"), f"  run {run}", (key, "dim")))
+
+    async def _tell_history(self, client: Client, before: RunInfo) -> None:
+        recorded = 0
+        async for event in client.events(RunId(before.id), follow=False):
+            if isinstance(event, ev.StepCompleted) or (isinstance(event, ev.StepResolved) and event.outcome == "done"):
+                recorded += 1
+            self._note(event)
+            if event.id == str(before.last_seq):
+                break
+        self._say_run(before.name, before.id)
+        said = "had ended before; nothing is performed" if before.status.terminal else "not performed again"
+        steps = counted(recorded, "step")
+        self.surface.say(Text("  ") + mark("↻", "cyan") + Text(f"{steps} recorded before: {said}", style="cyan"))
+
+    def _note(self, event: Event) -> int | None:
+        """Keep what later lines need of an event, and return how long its step took."""
+        self._seen = event.id or self._seen
+        if isinstance(event, ev.RunParked):
+            self._doubted = event.step if event.reason == "doubt" else None
+        return self._watch.took(event)
+
+    async def _tell(self, client: Client, *, follow: bool) -> None:
+        assert self.run is not None
+        async for event in client.events(self.run, after=self._seen or None, follow=follow):
+            line = line_of(event, self._note(event))
+            if line is not None and not isinstance(event, ev.Chunk | ev.RunFinished):
+                self.surface.say(Text("  ") + line)
+
+    @contextmanager
+    def _spinner(self) -> Iterator[None]:
+        if self.surface.talks and self.surface.err.is_terminal:
+            with self.surface.err.status(Text("working", style="dim")):
+                yield
+        else:
+            yield
+
+    def interrupted(self) -> int:
+        """Say how to go on after Ctrl-C."""
+        again = self.asked.again(self.surface, self.run)
+        what = f"run {self.run} keeps what it recorded" if self.run is not None else "nothing was started"
+        hint = f"Go on with it:\n  {again}"
+        self.surface.fail("interrupted", what, hint=hint, word="interrupted", run=self.run, resume=again)
+        return Exit.INTERRUPTED
+
+    def ended(self, info: RunInfo) -> int:
+        """Print the result, or say why there is none and what to do."""
+        if info.status is Status.COMPLETED:
+            self._say_completed(info)
+            self.surface.value(info if self.surface.json else info.result)
+            return Exit.FINE
+        data: dict[str, Any] = {"run": info.id, "status": info.status, "reason": info.reason, "error": info.error}
+        again = self.asked.again(self.surface, RunId(info.id))
+        if self._doubted is not None and info.status is Status.WAITING:
+            resolve = self.surface.command("resolve", info.id, self._doubted)
+            ways = [f"{resolve} --value JSON", f"{resolve} --not-done"]
+            lines = ["Look whether it happened, and say so:", *(f"  {way}" for way in ways), "Then:", f"  {again}"]
+            message = f"run {info.id} needs a person's word: {info.reason.removeprefix('doubt: ')}"
+            data |= {"step": self._doubted, "resolve": ways, "resume": again}
+            self.surface.fail("waiting_for_person", message, hint="\n".join(lines), word="waiting", **data)
+            return Exit.PERSON
+        show = self.surface.command("show", info.id)
+        verb = "failed" if info.status is Status.FAILED else f"is {info.status}"
+        self.surface.fail("run_error", f"run {info.id} {verb}: {info.reason}", hint=f"What happened:\n  {show}", **data)
+        return Exit.FAILED
+
+    def _say_completed(self, info: RunInfo) -> None:
+        took = duration(between(info.created_at, info.updated_at))
+        show = self.surface.command("show", info.id)
+        self.surface.say(mark("■", "green") + Text.assemble(("completed", "green"), (f" in {took} · {show}", "dim")))

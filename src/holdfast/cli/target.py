@@ -1,0 +1,139 @@
+"""What `file.py[:name]` and `module[:name]` mean: a program, and the durable function in it that was asked for."""
+
+import importlib
+import importlib.util
+import os
+import sys
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+from holdfast.core.errors import HoldfastError, InvalidInput
+from holdfast.engine.app import App
+from holdfast.engine.function import Durable
+
+_FORMS: Final = "A target is file.py, file.py:name, module or module:name."
+Function = Durable[Any, *tuple[Any, ...]]
+
+
+@dataclass(frozen=True)
+class Target:
+    """A durable function and the app that it belongs to."""
+
+    app: App
+    function: Function
+
+
+def load_target(text: str) -> Target:
+    """Import what `text` names and find its durable function.
+
+    Raises:
+        InvalidInput: it cannot be imported, or it is not clear which function is meant; the hint lists what is there.
+    """
+    place, name = _split(text)
+    module = _import(place)
+    app, functions = _app_of(module, place, name)
+    if name is not None:
+        meant = functions.get(name) or vars(module).get(name)
+        if isinstance(meant, Durable):
+            return Target(app, meant)
+        if not isinstance(meant, App):
+            raise _refused(f"{place} has no durable function {name!r}", _listed(place, functions))
+    if not functions:
+        raise _refused(f"{place} holds no durable function", "Decorate an `async def` function with @hf.durable.")
+    if len(functions) > 1:
+        raise _refused(f"{place} holds {len(functions)} durable functions", _listed(place, functions))
+    return Target(app, next(iter(functions.values())))
+
+
+def _split(text: str) -> tuple[str, str | None]:
+    place, colon, name = text.rpartition(":")
+    return (place, name) if colon and name.isidentifier() else (text.rstrip(":"), None)
+
+
+def _app_of(module: ModuleType, place: str, name: str | None) -> tuple[App, Mapping[str, Function]]:
+    """Return the app of a module, or one made of its globals, with its functions by name."""
+    known = vars(module)
+    apps = {id(value): value for value in known.values() if isinstance(value, App)}
+    named = known.get(name) if name is not None else None
+    if isinstance(named, App):
+        app = named
+    elif len(apps) > 1:
+        of = sorted(key for key, value in known.items() if isinstance(value, App))
+        raise _refused(f"{place} holds {len(apps)} apps", "Name one:\n" + "\n".join(f"  {place}:{one}" for one in of))
+    elif apps:
+        app = next(iter(apps.values()))
+    else:
+        durables = {id(value): value for value in known.values() if isinstance(value, Durable)}
+        app = App(*durables.values())
+    functions: dict[str, Function] = {}
+    for known_as in app.serves():
+        function = app.get(known_as)
+        assert function is not None
+        functions[known_as] = function
+    return app, functions
+
+
+def _listed(place: str, functions: Mapping[str, Function]) -> str:
+    if not functions:
+        return "It holds none at all: decorate an `async def` function with @hf.durable."
+    return "Name one of these:\n" + "\n".join(f"  {place}:{name}" for name in sorted(functions))
+
+
+def _import(place: str) -> ModuleType:
+    is_file = place.endswith(".py") or os.sep in place
+    try:
+        return _import_file(place) if is_file else _import_module(place)
+    except HoldfastError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise _refused(
+            f"{place} could not be loaded: {type(error).__name__}: {error}{_where(error)}",
+            "Mend the program; `holdfast run` imports it as `import` would.",
+        ) from error
+
+
+def _import_file(place: str) -> ModuleType:
+    path = Path(place).absolute()
+    if not path.is_file():
+        raise _refused(f"there is no file {place}", _FORMS)
+    # As `python file.py` does: the program's own folder comes first, so that it finds its neighbours.
+    sys.path.insert(0, str(path.parent))
+    stem = path.stem
+    name = stem if stem not in sys.modules and stem not in sys.stdlib_module_names else f"_{stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise _refused(f"{place} is not a Python file", _FORMS)
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _import_module(place: str) -> ModuleType:
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        return importlib.import_module(place)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{place}.".startswith(f"{error.name}."):
+            raise
+        raise _refused(f"there is no module {place}", f"For a file, write its ending: {place}.py") from None
+    except (TypeError, ValueError):
+        raise _refused(f"{place!r} is not a module", _FORMS) from None
+
+
+def _where(error: BaseException) -> str:
+    """Return the place in the program that raised, without the import machinery around it."""
+    if isinstance(error, SyntaxError):
+        return f" ({Path(error.filename or '').name}, line {error.lineno})"
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if "importlib" not in frame.filename and not frame.filename.startswith("<")]
+    return f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
+
+
+def _refused(message: str, hint: str) -> InvalidInput:
+    error = InvalidInput(message)
+    error.hint = hint
+    return error
