@@ -1,0 +1,160 @@
+"""The lines of a run's picture."""
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+from rich.text import Text
+
+from holdfast import events as ev
+from holdfast.cli.lines import ENDINGS, doubt, failure, line_of, mark, reason, resolution
+from holdfast.cli.ls import COLOURS
+from holdfast.cli.picture import Act, Picture, Process
+from holdfast.cli.surface import Surface, brief, shown
+from holdfast.cli.wording import between, clock, counted, duration, step_name
+from holdfast.client.local import as_time
+from holdfast.client.protocol import RunInfo
+from holdfast.core.status import Status
+
+_MOST_ACTS: Final = 40
+_HEAD: Final = 25
+_NAME_COLUMNS: Final = 40
+
+
+def draw_run(
+    surface: Surface, info: RunInfo, picture: Picture, *, dead: bool = False, everything: bool = False
+) -> Iterator[Text]:
+    """Yield the lines; `dead` says that the process which holds the run is known to be gone."""
+    yield from _head(info, picture)
+    width = max([len(step_name(act.step)) for process in picture.processes for act in process.acts if act.step] or [0])
+    width = min(width, _NAME_COLUMNS)
+    before: Process | None = None
+    for process in picture.processes:
+        yield Text("")
+        yield from _process(process, before, width, everything=everything, dead=dead)
+        before = process
+    yield from _advice(surface, info, picture, dead=dead)
+
+
+def _head(info: RunInfo, picture: Picture) -> Iterator[Text]:
+    yield Text.assemble((shown(info.name), "bold"), "  ", info.id)
+    took = duration(between(info.created_at, info.updated_at))
+    processes = f"{len(picture.processes)} processes" if len(picture.processes) > 1 else "1 process"
+    facts = [f"in {took}" if info.status.terminal else f"after {took}", processes, f"{info.last_seq:,} entries"]
+    yield Text.assemble((info.status, f"bold {COLOURS[info.status]}".strip()), (" " + " · ".join(facts), "dim"))
+    pairs = [("key", shown(info.key) if info.key else ""), ("labels", _labels(info)), ("input", brief(info.input))]
+    if info.status is Status.COMPLETED:
+        pairs.append(("result", brief(info.result)))
+    for name, value in pairs:
+        if value:
+            yield Text.assemble((f"  {name:<7} ", "dim"), value)
+
+
+def _labels(info: RunInfo) -> str:
+    return "  ".join(f"{shown(name)}={shown(value)}" for name, value in info.labels.items())
+
+
+def _process(process: Process, before: Process | None, width: int, *, everything: bool, dead: bool) -> Iterator[Text]:
+    yield _title(process, before)
+    if before is not None:
+        steps = counted(process.replayed, "step")
+        yield _bar() + mark("↻", "cyan") + Text(f"{steps} replayed from the journal, not performed again", style="cyan")
+    body = process.acts[:-1] if process.end in ("finished", "parked") else process.acts
+    for act in _shortened(body, everything=everything):
+        yield _bar() + (_line(act, width, process) if isinstance(act, Act) else act)
+    yield _end(process, dead=dead)
+
+
+def _bar() -> Text:
+    return mark("│", "dim")
+
+
+def _title(process: Process, before: Process | None) -> Text:
+    at = clock(as_time(process.began_at), datetime.now(UTC))
+    title = Text.assemble(("╭ ", "dim"), (f"process {process.number}", "bold"), (f"  {at}", "dim"))
+    if before is not None:
+        title.append(f"  {duration(process.began_at - before.ended_at)} later", style="dim")
+    return title
+
+
+def _shortened(acts: Sequence[Act], *, everything: bool) -> Iterator[Act | Text]:
+    if everything or len(acts) <= _MOST_ACTS:
+        yield from acts
+        return
+    yield from acts[:_HEAD]
+    left_out = len(acts) - _MOST_ACTS + 1
+    yield Text(f"⋮ {left_out:,} more (--all shows them)", style="dim")
+    yield from acts[_HEAD + left_out :]
+
+
+def _line(act: Act, width: int, process: Process) -> Text:
+    """Return an act's line in columns: sign, step, effect, time, and what there is to say."""
+    entry = act.entry
+    sign, style, said = _said(act, process)
+    if act.effect is None:
+        return line_of(entry) or mark("·", "dim") + Text(entry.type, style="dim")
+    assert act.step is not None
+    name = step_name(act.step)
+    name.truncate(_NAME_COLUMNS, overflow="ellipsis")
+    name.pad_right(width - len(name))
+    effect = Text(f"  {act.effect:<6}", style="magenta" if act.effect != "repeat" else "dim")
+    took = duration(act.took) if act.took is not None else ""
+    attempt = f"  attempt {act.attempt}" if act.attempt > 1 else ""
+    return Text.assemble(mark(sign, style), name, effect, (f"  {took:>7}", "dim"), (attempt, "yellow"), (said, style))
+
+
+def _said(act: Act, process: Process) -> tuple[str, str, str]:
+    """Return an act's sign, colour and words."""
+    match act.entry:
+        case ev.StepCompleted():
+            return "✓", "green", ""
+        case ev.StepStarted():
+            working = process.end == "working"
+            return "…", "cyan" if working else "yellow", "  under way" if working else "  begun, no outcome recorded"
+        case ev.StepFailed() as failed:
+            return "✗", "red", f"  {failure(failed)}"
+        case ev.StepDoubted() as doubted:
+            return "?", "yellow", f"  in doubt: {doubt(doubted)}"
+        case ev.StepResolved() as resolved:
+            done = resolved.outcome == "done"
+            return "✓" if done else "·", "green" if done else "yellow", f"  {resolution(resolved)}"
+        case _:
+            return "·", "dim", ""
+
+
+def _end(process: Process, *, dead: bool) -> Text:
+    lasted = duration(process.ended_at - process.began_at)
+    corner = mark("╰", "dim")
+    last = process.acts[-1].entry if process.acts else None
+    match process.end, last:
+        case "finished", ev.RunFinished() as finished:
+            style = ENDINGS.get(finished.status, "")
+            return corner + mark("■", style) + Text(f"{finished.status}{reason(finished)}", style=style)
+        case "parked", ev.RunParked() as parked:
+            why = shown(parked.detail or parked.reason)
+            return corner + mark("‖", "yellow") + Text(f"rests: {why}", style="yellow")
+        case "working", _ if not dead:
+            return corner + mark("…", "cyan") + Text("at work", style="cyan")
+        case "waiting", _:
+            return corner + mark("…", "dim") + Text("nobody has taken it up yet", style="dim")
+        case _:
+            lost = f"lost after {lasted}: killed, crashed or stopped here"
+            return mark("╳", "bold red") + Text(lost, style="red")
+
+
+def _advice(surface: Surface, info: RunInfo, picture: Picture, *, dead: bool) -> Iterator[Text]:
+    """Yield what to do next, if anything is."""
+    lines: list[str] = []
+    if picture.doubted and info.status is Status.WAITING:
+        resolve = surface.command("resolve", info.id, picture.doubted[0])
+        lines = ["Look whether it happened, and say so:", f"  {resolve} --value JSON", f"  {resolve} --not-done"]
+    elif info.status is Status.QUARANTINED:
+        lines = [f"Set aside: {info.reason}", f"  {surface.command('verify', info.id)}"]
+    elif info.reason.startswith("diverged"):
+        lines = ["The code changed under it: run the version that wrote it, or start a new run under another key."]
+    elif dead or picture.processes[-1].end == "lost":
+        lines = ["It goes on from here when its program runs again."]
+    if lines:
+        yield Text("")
+    for line in lines:
+        yield Text(shown(line), style="dim" if not line.startswith("  ") else "")

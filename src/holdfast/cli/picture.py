@@ -1,0 +1,168 @@
+"""A run as a picture: which process performed what, what was replayed, where one was lost and another went on."""
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from msgspec import Struct, field
+
+from holdfast import events as ev
+from holdfast.cli.lines import Stopwatch
+from holdfast.client.local import as_time
+from holdfast.core.entry import Entry
+from holdfast.core.status import Effect, Status
+from holdfast.stream.event import Event
+
+
+class Act(Struct, kw_only=True):
+    """One thing that a process did for the run; `entry` is the fact that closed it."""
+
+    step: str | None
+    effect: Effect | None
+    attempt: int
+    took: int | None
+    outcome: str
+    entry: Entry
+
+    def form(self) -> dict[str, object]:
+        """Return it for JSON."""
+        return {
+            "step": self.step, "effect": self.effect, "attempt": self.attempt, "outcome": self.outcome,
+            "seq": self.entry.seq, "at": as_time(self.entry.at),
+            "seconds": self.took / 1e6 if self.took is not None else None,
+        }  # fmt: skip
+
+
+class Process(Struct, kw_only=True):
+    """One process's part in a run."""
+
+    number: int
+    began_at: int
+    ended_at: int
+    worker: str | None = None
+    replayed: int = 0
+    """Steps whose outcome was recorded before: given again from the journal, not performed."""
+    acts: list[Act] = field(default_factory=list)
+    end: str = "lost"
+    """How its part ended: `finished`, `parked`, `lost` (killed, crashed or stopped) or `working`."""
+
+    def form(self) -> dict[str, object]:
+        """Return it for JSON."""
+        return {
+            "number": self.number, "worker": self.worker, "began_at": as_time(self.began_at),
+            "ended_at": as_time(self.ended_at), "replayed": self.replayed, "end": self.end,
+            "acts": [act.form() for act in self.acts],
+        }  # fmt: skip
+
+
+class Picture(Struct, kw_only=True):
+    """Everything that `show` draws, taken from the entries alone."""
+
+    processes: list[Process]
+    doubted: list[str]
+    """Steps in doubt now."""
+
+    @property
+    def began_at(self) -> datetime:
+        """When the run began."""
+        return as_time(self.processes[0].began_at)
+
+    @property
+    def losses(self) -> int:
+        """How often a process was lost."""
+        return sum(process.end == "lost" for process in self.processes)
+
+
+class _Painter:
+    """Takes entries in order and sorts them into processes."""
+
+    def __init__(self) -> None:
+        self.processes: list[Process] = []
+        self._watch = Stopwatch()
+        self._effects: dict[str, Effect] = {}
+        self._open: dict[str, Act] = {}
+        self._recorded: set[str] = set()
+        self.doubted: dict[str, None] = {}
+
+    def take(self, entry: Entry) -> None:
+        """Add the next entry."""
+        took = self._watch.took(entry)
+        match entry:
+            case ev.RunStarted() | ev.RunForked():
+                self.processes.append(Process(number=1, began_at=entry.at, ended_at=entry.at))
+            case ev.RunResumed():
+                self._resume(entry)
+            case _:
+                self._act(entry, took)
+        self.processes[-1].ended_at = entry.at
+
+    def _resume(self, entry: ev.RunResumed) -> None:
+        self._open.clear()
+        before = self.processes[-1]
+        process = Process(
+            number=before.number + 1,
+            began_at=entry.at,
+            ended_at=entry.at,
+            worker=entry.worker,
+            replayed=len(self._recorded),
+        )
+        self.processes.append(process)
+
+    def _act(self, entry: Entry, took: int | None) -> None:
+        step: str | None = getattr(entry, "step", None)
+        outcome = self._outcome(entry)
+        if step is not None and isinstance(entry, ev.StepStarted):
+            self._effects[step] = entry.effect
+        intent = self._open.pop(step, None) if step is not None else None
+        acts = self.processes[-1].acts
+        if intent is not None and isinstance(entry, ev.StepCompleted | ev.StepFailed | ev.StepDoubted):
+            acts.remove(intent)  # an intent that was followed by its outcome is one act
+        steps = isinstance(entry, ev.StepStarted | ev.StepCompleted | ev.StepFailed | ev.StepDoubted | ev.StepResolved)
+        effect = self._effects.get(step, Effect.REPEAT) if steps and step is not None else None
+        attempt: int = getattr(entry, "attempt", 1)
+        act = Act(step=step, effect=effect, attempt=attempt, took=took, outcome=outcome, entry=entry)
+        acts.append(act)
+        if isinstance(entry, ev.StepStarted):
+            self._open[entry.step] = act
+
+    def _outcome(self, entry: Entry) -> str:
+        """Return one word for what an entry says, and keep what later entries need of it."""
+        match entry:
+            case ev.StepStarted():
+                return "begun"
+            case ev.StepCompleted():
+                self._recorded.add(entry.step)
+                return "completed"
+            case ev.StepFailed():
+                if entry.retry_at is None:
+                    self._recorded.add(entry.step)
+                return "cancelled" if entry.cancelled else "failed" if entry.retry_at is None else "retried"
+            case ev.StepDoubted():
+                self.doubted[entry.step] = None
+                return "doubted"
+            case ev.StepResolved():
+                self.doubted.pop(entry.step, None)
+                if entry.outcome != "not_done":
+                    self._recorded.add(entry.step)
+                return f"resolved_{entry.outcome}"
+            case ev.RunParked():
+                self.processes[-1].end = "parked"
+                return "parked"
+            case ev.RunFinished():
+                self.processes[-1].end = "finished"
+                return str(entry.status)
+            case _:
+                return entry.type
+
+
+def paint(events: Iterable[Event], *, status: Status) -> Picture:
+    """Return the picture of a run from its events; `status` is where its row says it stands."""
+    painter = _Painter()
+    for event in events:
+        if isinstance(event, Entry):
+            painter.take(event)
+    last = painter.processes[-1]
+    if last.end == "lost" and status is Status.RUNNING:
+        last.end = "working"
+    if last.end == "lost" and status is Status.QUEUED and len(painter.processes) == 1 and not last.acts:
+        last.end = "waiting"
+    return Picture(processes=painter.processes, doubted=list(painter.doubted))
