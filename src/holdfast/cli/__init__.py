@@ -1,0 +1,82 @@
+"""The command line: parse, ask the client, render."""
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import click
+
+from holdfast import __version__
+from holdfast.cli.demo import demo
+from holdfast.cli.doctor import doctor
+from holdfast.cli.exits import Exit, status_of
+from holdfast.cli.ls import ls
+from holdfast.cli.resolve import resolve
+from holdfast.cli.run import run
+from holdfast.cli.show import show
+from holdfast.cli.surface import Surface
+from holdfast.cli.tail import tail
+from holdfast.cli.verify import verify
+from holdfast.core.errors import HoldfastError
+
+
+class _InOrder(click.Group):
+    """Lists its commands in the order in which a newcomer meets them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+
+@click.group(cls=_InOrder, context_settings={"help_option_names": ["--help", "-h"]})
+@click.version_option(__version__, prog_name="holdfast", message="%(prog)s %(version)s")
+def commands() -> None:
+    """Durable runs of agents and functions: start them, watch them, mend them.
+
+    A killed run goes on when it is run again. Begin with `holdfast demo`.
+
+    \b
+    Exit status: 0 fine, 1 the run failed, 2 usage, 3 not found, 4 conflict,
+    5 store unavailable, 6 waiting for a person, 130 interrupted.
+    """
+
+
+for _command in (demo, run, ls, show, tail, verify, resolve, doctor):
+    commands.add_command(_command)
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run one command and end the process with its exit status."""
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal that cannot show a character gets a question mark instead of a traceback.
+        reconfigure: Any = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="replace")
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        status = _call(given)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read our output has enough of it; the interpreter must not fail on its last flush.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        status = Exit.FINE
+    sys.exit(int(status))
+
+
+def _call(given: list[str]) -> int:
+    surface = Surface("", json="--json" in given)
+    try:
+        return commands.main(given, prog_name="holdfast", standalone_mode=False) or Exit.FINE
+    except HoldfastError as error:
+        surface.fail_with(error)
+        return status_of(error)
+    except click.UsageError as error:
+        path = error.ctx.command_path if error.ctx is not None else "holdfast"
+        surface.fail("usage", error.format_message(), hint=f"`{path} --help` tells what it takes.")
+        return Exit.USAGE
+    except click.ClickException as error:
+        surface.fail("usage", error.format_message())
+        return Exit.USAGE
+    except click.Abort:
+        surface.fail("interrupted", "nothing was changed", word="interrupted")
+        return Exit.INTERRUPTED
