@@ -1,11 +1,13 @@
 """A key-value store in plain files: atomic, read-after-write, durable on return."""
 
+import fcntl
 import os
+import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 from holdfast.core.errors import Damaged, StoreUnavailable
 from holdfast.core.ids import checked_key
@@ -25,11 +27,9 @@ class FileStore:
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self._folder = Path(folder)
         with _translated(self._folder):
-            self._folder.mkdir(parents=True, exist_ok=True)
+            _make_folder(self._folder)
             for left in self._folder.glob(f"*{_TEMPORARY}"):
-                # Left by a crash between write and rename, or another process's put under way.
-                if not _is_alive(left):
-                    left.unlink(missing_ok=True)
+                _sweep(left)
 
     def get(self, key: str) -> bytes | None:
         """Return the value, or None if there is none.
@@ -56,15 +56,13 @@ class FileStore:
         """Make `value` the key's value; it is on disk when this returns, and a crash leaves the old or the new one."""
         path, name = self._path(key), key.encode()
         rest = len(name).to_bytes(4, "big") + name + value
-        temporary = path.with_name(f"{path.stem}.{os.getpid()}{_TEMPORARY}")
-        with _translated(path):
+        with _translated(path), _begin(path) as (temporary, file):
             try:
-                with open(temporary, "wb") as file:
-                    file.write(_MAGIC + sha256(rest).digest() + rest)
-                    file.flush()
-                    os.fsync(file.fileno())
-                os.replace(temporary, path)
-                self._sync_folder()
+                file.write(_MAGIC + sha256(rest).digest() + rest)
+                file.flush()
+                os.fsync(file.fileno())
+                temporary.replace(path)
+                _sync(self._folder)
             except BaseException:
                 temporary.unlink(missing_ok=True)
                 raise
@@ -77,19 +75,12 @@ class FileStore:
                 path.unlink()
             except FileNotFoundError:
                 return False
-            self._sync_folder()
+            _sync(self._folder)
         return True
 
     def _path(self, key: str) -> Path:
         # Hashed, so that no key can name a path, differ by case only, or be too long for a file's name.
         return self._folder / (sha256(checked_key(key).encode()).hexdigest() + _SUFFIX)
-
-    def _sync_folder(self) -> None:
-        folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
 
 
 def _length(raw: bytes) -> int:
@@ -97,9 +88,40 @@ def _length(raw: bytes) -> int:
     return int.from_bytes(raw[start : start + 4], "big")
 
 
-def _is_alive(temporary: Path) -> bool:
-    writer = temporary.name.split(".")[1]
-    return writer.isdigit() and int(writer) != os.getpid() and Path(f"/proc/{writer}").exists()
+@contextmanager
+def _begin(path: Path) -> Iterator[tuple[Path, IO[bytes]]]:
+    """Give a new file beside `path`, locked while it is being written, so that nobody sweeps it."""
+    while True:
+        temporary = path.with_name(f"{path.stem}.{secrets.token_hex(8)}{_TEMPORARY}")
+        with temporary.open("xb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            # A sweeper may have come between making the file and locking it: then its name is gone.
+            if os.fstat(file.fileno()).st_nlink:
+                yield temporary, file
+                return
+
+
+def _sweep(left: Path) -> None:
+    """Remove what a crash left between write and rename; a living writer holds its file's lock."""
+    with suppress(FileNotFoundError, BlockingIOError), left.open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        left.unlink(missing_ok=True)
+
+
+def _make_folder(folder: Path) -> None:
+    """Make a folder that a power loss does not take back."""
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for made in missing:
+        _sync(made.parent)
+
+
+def _sync(folder: Path) -> None:
+    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
 
 
 @contextmanager
