@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Literal
 
 import apsw
 import pytest
@@ -131,6 +132,16 @@ def append_and_sync(path: str) -> list[str]:
     return became
 
 
+@pytest.mark.parametrize(("when", "left"), [("before", b""), ("after", b"x")])
+def test_before_and_after_are_the_two_sides_of_one_call(
+    killer: Killer, tmp_path: Path, when: Literal["before", "after"], left: bytes
+) -> None:
+    """The same call, one step earlier or later, is the difference between lost and written."""
+    die = AtCall(1, when, names=frozenset({"write"}))
+    assert killer.run(append_and_sync, str(tmp_path / "file"), die=die, watch=tmp_path).killed
+    assert (tmp_path / "file").read_bytes() == left
+
+
 @pytest.mark.parametrize(
     ("lasting", "became"), [(False, ["synced", "EIO", "synced"]), (True, ["synced", "EIO", "EIO"])]
 )
@@ -178,7 +189,7 @@ def test_a_stuck_child_is_ended_and_reported_with_its_stack(tmp_path: Path, trac
 
 def leave_running() -> int:
     """Start a subprocess in a session of its own and do not wait for it."""
-    return subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, start_new_session=True).pid
+    return subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"], start_new_session=True).pid
 
 
 @pytest.mark.parametrize("traced", [False, True])
@@ -253,6 +264,15 @@ def test_a_target_in_a_file_on_no_path_is_found(killer: Killer, tmp_path: Path) 
     assert killer.run(module.speak).result() == "from a file"
 
 
+def test_a_preload_that_cannot_be_imported_is_reported_and_leaves_no_server() -> None:
+    """A mistaken name is told at once, with the import's own words."""
+    children = Path(f"/proc/self/task/{os.getpid()}/children")
+    before = children.read_text()
+    with pytest.raises(RuntimeError, match="No module named 'no_such_module'"):
+        Killer(preload=["no_such_module"])
+    assert children.read_text() == before
+
+
 def test_a_module_that_starts_a_thread_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A fork keeps one thread only, so the trial would run a program that is missing a part."""
     source = "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()\n"
@@ -274,6 +294,13 @@ def test_a_strike_that_could_never_come_is_refused(die: AtCall | AtPoint) -> Non
     """A trial that silently runs to its end would pass for a survived death."""
     with Killer() as bare, pytest.raises(ValueError, match="needs a"):
         bare.run(count_trials, die=die)
+
+
+def test_a_seam_that_is_not_there_is_refused() -> None:
+    """A renamed seam must not turn every trial into an undisturbed run."""
+    seam = f"{__name__}:no_such_point"
+    with Killer(preload=[__name__], seam=seam) as killer, pytest.raises(TrialFailed, match="there is no seam"):
+        killer.count(count_trials)
 
 
 def test_an_outcome_of_a_killed_trial_has_no_result(killer: Killer, tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from typing import Any, Final
 from holdfast.testing import ptrace
 from holdfast.testing.call import Call, within
 from holdfast.testing.points import AtCall, AtPoint, FailAt, Points, Tally, striking
-from holdfast.testing.syscalls import LAST_WORDS, Traced, end_stuck, trace
+from holdfast.testing.syscalls import LAST_WORDS, LAST_WORDS_SECONDS, Action, Traced, trace
 
 BOOT: Final = """
 import json, sys
@@ -174,7 +174,7 @@ class _Stage:
         trial = self._trial
         rule = striking(trial.die if isinstance(trial.die, AtCall) else None, trial.fail)
 
-        def decide(call: Call) -> Any:
+        def decide(call: Call) -> Action:
             self._last = call
             return rule(call)
 
@@ -195,15 +195,11 @@ class _Stage:
                 exit_status = self._child()
             finally:
                 os._exit(exit_status)
-        handle = os.pidfd_open(child)
-        try:
-            ended = select.poll()
-            ended.register(handle, select.POLLIN)
-            stuck = not ended.poll(self._trial.timeout_seconds * 1000)
-            if stuck:
-                end_stuck(handle)
-        finally:
-            os.close(handle)
+        stuck = not _ends_within(child, self._trial.timeout_seconds)
+        if stuck:
+            os.kill(child, LAST_WORDS)
+            _ends_within(child, LAST_WORDS_SECONDS)
+            os.kill(child, signal.SIGKILL)
         _, status = os.waitpid(child, 0)
         return Traced(os.waitstatus_to_exitcode(status), 0, stuck)
 
@@ -220,8 +216,6 @@ class _Stage:
             result, status = pickle.dumps((self._call(), None)), 0
         except BaseException:
             result, status = pickle.dumps((None, traceback.format_exc())), 1
-        sys.stdout.flush()
-        sys.stderr.flush()
         os.write(self._result, result)
         return status
 
@@ -230,6 +224,16 @@ class _Stage:
         if inspect.iscoroutinefunction(self._target):
             return asyncio.run(self._target(*args))
         return self._target(*args)
+
+
+def _ends_within(child: int, seconds: float) -> bool:
+    handle = os.pidfd_open(child)
+    try:
+        ended = select.poll()
+        ended.register(handle, select.POLLIN)
+        return bool(ended.poll(seconds * 1000))
+    finally:
+        os.close(handle)
 
 
 def _contents(file: int) -> bytes:

@@ -77,12 +77,18 @@ class Killer:
         self._seam, self._timeout_seconds = seam, timeout_seconds
         self._turn = threading.Lock()
         self._connection, theirs = Pipe()
-        command = [sys.executable, "-c", BOOT, str(theirs.fileno()), json.dumps(sys.path), json.dumps(list(preload))]
+        # Unbuffered, so that what a trial printed before it died is not lost with it.
+        python = [sys.executable, "-u", "-c", BOOT]
+        command = [*python, str(theirs.fileno()), json.dumps(sys.path), json.dumps(list(preload))]
         self._server = subprocess.Popen(
             command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, start_new_session=True
         )
         theirs.close()
-        self._answer(_START_SECONDS)
+        try:
+            self._answer(_START_SECONDS)
+        except BaseException:
+            self.close()
+            raise
 
     def __enter__(self) -> Self:
         return self

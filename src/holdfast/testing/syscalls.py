@@ -1,25 +1,24 @@
 """Run a function in a forked child and decide, at each of its file calls, whether it happens, fails or is the last."""
 
 import os
-import select
 import signal
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import Enum
+from types import FrameType
 from typing import Final, assert_never
 
 from holdfast.testing import ptrace
 from holdfast.testing.call import FILTER, Call, Thread, Watch, describe, within
 from holdfast.testing.ptrace import TracingUnavailable
 
-__all__ = ["Action", "Call", "Fail", "Go", "Traced", "TracingUnavailable", "Watch", "end_stuck", "trace", "within"]
+__all__ = ["Action", "Call", "Fail", "Go", "Traced", "TracingUnavailable", "Watch", "trace", "within"]
 
 LAST_WORDS: Final = 63
 """The signal that a stuck child gets just before it is killed, so that it can write down what it was doing."""
 
-_LAST_WORDS_MILLISECONDS: Final = 300
+LAST_WORDS_SECONDS: Final = 0.3
 _STOPPING: Final = (signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
 _SYSCALL_STOP: Final = signal.SIGTRAP | 0x80
 
@@ -63,8 +62,8 @@ def trace(
 
     With `done`, calls carry their data, happen one at a time whichever thread makes them, and are reported with their
     result. Subprocesses end with the child. A child still alive after `timeout_seconds` is killed and called stuck.
-    The calling process must have no other children, because tracing means waiting for any child; a `Killer` has such a
-    process.
+    The caller must be the main thread of a process without other children, because tracing means waiting for any child;
+    a `Killer` has such a process.
 
     Raises:
         TracingUnavailable: the system cannot do it.
@@ -104,20 +103,23 @@ class _Trace:
 
     @contextmanager
     def _deadline(self, seconds: float) -> Iterator[None]:
-        # A handle, not the number: the number may belong to somebody else by the time the alarm rings.
+        """When the time is up, ask the child to say where it is, and a little later kill it."""
+        # A timer's signal, because a thread could not be waited for exactly and the next fork must find none. And a
+        # handle, not the number: the number may belong to somebody else by then.
         handle = os.pidfd_open(self._child)
 
-        def expire() -> None:
-            self._stuck = True
-            end_stuck(handle)
+        def expire(number: int, frame: FrameType | None) -> None:
+            last_words, self._stuck = not self._stuck, True
+            with suppress(OSError):
+                signal.pidfd_send_signal(handle, LAST_WORDS if last_words else signal.SIGKILL)
 
-        alarm = threading.Timer(seconds, expire)
-        alarm.start()
+        before = signal.signal(signal.SIGALRM, expire)
+        signal.setitimer(signal.ITIMER_REAL, seconds, LAST_WORDS_SECONDS)
         try:
             yield
         finally:
-            alarm.cancel()
-            alarm.join()
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
             os.close(handle)
 
     def _follow(self) -> None:
@@ -211,15 +213,6 @@ class _Trace:
                 return
             if not os.WIFSTOPPED(status):
                 self._alive.discard(thread)
-
-
-def end_stuck(handle: int) -> None:
-    """Kill the process behind a pidfd, having asked it first to say where it is."""
-    signal.pidfd_send_signal(handle, LAST_WORDS)
-    ended = select.poll()
-    ended.register(handle, select.POLLIN)
-    ended.poll(_LAST_WORDS_MILLISECONDS)
-    signal.pidfd_send_signal(handle, signal.SIGKILL)
 
 
 def _start(body: Callable[[], int]) -> int:
