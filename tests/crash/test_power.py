@@ -260,6 +260,43 @@ def test_a_name_given_anew_outlives_the_move_of_its_old_file(recorded: Recorded,
     assert [image.tree for image in after(recorded(move_and_make_again), "synced")] == found
 
 
+def move_and_sync_one(directory: str, ledger: str, synced: str) -> None:
+    """Move a file to another directory and sync one of the two."""
+    acks = Acks(ledger)
+    other = Path(directory, "other")
+    other.mkdir()
+    os.fsync(os.open(directory, os.O_RDONLY))
+    Path(directory, "file").rename(other / "moved")
+    os.fsync(os.open(Path(directory, synced), os.O_RDONLY))
+    acks.ack("moved")
+
+
+@pytest.mark.parametrize(("synced", "found"), [("other", {"other/moved"}), (".", {"file", "other/moved"})])
+def test_a_move_is_certain_once_the_directory_it_went_to_is_synced(
+    recorded: Recorded, old_files: None, synced: str, found: set[str]
+) -> None:
+    """Syncing only where the file came from may lose the move, but never the file."""
+    shown = after(recorded(move_and_sync_one, synced), "moved")
+    assert {path for image in shown for path in image.tree if path.endswith(("file", "moved"))} == found
+    assert all(len(image.tree) == 3 for image in shown)
+
+
+def write_over(directory: str, ledger: str) -> None:
+    """Write a file anew in its place, having failed to remove and to make what cannot be."""
+    acks = Acks(ledger)
+    with pytest.raises(FileNotFoundError):
+        Path(directory, "missing").unlink()
+    with pytest.raises(FileExistsError):
+        Path(directory, "file").touch(exist_ok=False)
+    Path(directory, "file").write_bytes(b"new")
+    acks.ack("written")
+
+
+def test_a_file_written_over_in_its_place_may_be_found_empty(recorded: Recorded, old_files: None) -> None:
+    """The truncation can arrive without the data, and calls that failed leave no trace."""
+    assert contents(after(recorded(write_over), "written")) == {b"old", b"", bytes(3), b"new"}
+
+
 def write_short(directory: str, ledger: str) -> None:
     """Write to a file that may not grow as long as that."""
     Acks(ledger)
@@ -384,4 +421,5 @@ def test_each_image_is_checked_in_a_process_of_its_own(recorded: Recorded, kille
     inspection = inspect_images(iter(shown), check_once, killers=killers)
     assert inspection.images == len(shown)
     assert len(inspection.refusals) == sum("file" in image.tree for image in shown)
+    assert inspect_images(shown, check_once, killers=killers[:1], stop_after=1).images < len(shown)
     assert all("ended with -11" in refusal.error for refusal in inspection.refusals)

@@ -100,6 +100,8 @@ def observe(directory: str, program: str) -> list[tuple[str, str, int | None, by
 
     def done(call: Call, result: int) -> None:
         to = "" if call.to is None else " to " + call.to.removeprefix(directory + "/")
+        if call.data is not None:
+            assert call.length == len(call.data)
         seen.append((call.name, call.path.removeprefix(directory + "/") + to, call.offset, call.data, result))
 
     body = {"appending": appending, "relative": relative, "crowd": crowd, "reading": reading}[program]
@@ -115,6 +117,7 @@ def appending(directory: str) -> int:
     os.pwrite(other, b"Q", 1)
     os.lseek(other, 2, os.SEEK_SET)
     os.write(other, b"R")
+    os.writev(other, [b"S", b"T"])
     os.ftruncate(other, 5)
     return 0
 
@@ -126,6 +129,7 @@ def test_a_recorded_call_carries_its_data_place_and_result(killer: Killer, tmp_p
         ("write", "log", 4, b"xyz", 3),
         ("pwrite64", "log", 1, b"Q", 1),
         ("write", "log", 2, b"R", 1),
+        ("writev", "log", 3, b"ST", 2),
         ("ftruncate", "log", None, None, 0),
     ]
 
