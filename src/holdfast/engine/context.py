@@ -1,6 +1,5 @@
 """The verbs of a durable function."""
 
-import asyncio
 from asyncio import current_task
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
@@ -23,7 +22,7 @@ from holdfast.engine.drive import Drive
 from holdfast.engine.effects import StepCall
 from holdfast.engine.function import StepCode, as_effect, look_at
 from holdfast.engine.log import SILENT
-from holdfast.engine.payload import store_value
+from holdfast.engine.payload import is_failure, store_value
 from holdfast.engine.step import Step
 from holdfast.journal.replay import FRESH, Answer, Recorded
 from holdfast.store.protocol import Transaction
@@ -137,11 +136,12 @@ class Context:
         try:
             value = await code.function(*args, **keywords)
             raw, blob, blobs, back = store_value(code.own_codec, value, step_key, drive.secrets)
-        except asyncio.CancelledError:
-            StepCall(drive, code, args, keywords, step_key, digest).cancelled(1)
-            raise
-        except Exception as error:
-            return await StepCall(drive, code, args, keywords, step_key, digest).failed(error, 1, 0)
+        except BaseException as error:
+            call = StepCall(drive, code, args, keywords, step_key, digest)
+            if not is_failure(error):
+                call.cancelled(error, 1)
+                raise
+            return await call.failed(error, 1, 0)
         await drive.write(e.StepCompleted(step=step_key, digest=digest, raw=raw, blob=blob), blobs=blobs)
         return back
 

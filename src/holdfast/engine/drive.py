@@ -3,7 +3,7 @@
 import asyncio
 import inspect
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, NoReturn, TypeVar
 
 from holdfast.core import entry as e
@@ -22,6 +22,7 @@ from holdfast.store.protocol import Committed, InboxMoved, Lease, Outcome, Pendi
 
 _REPLAYED_AT_ONCE: Final = 200
 Refusal = TypeVar("Refusal", bound=Diverged | Damaged)
+T = TypeVar("T")
 
 
 class Surroundings:
@@ -232,6 +233,17 @@ class Drive:
         if self.chunks is None:
             self.chunks = Chunks(self.store, self.lease, self.secrets, self.loop)
         return self.chunks
+
+    async def answer(self, question: Awaitable[T]) -> T:
+        """Return what the store answers to a read.
+
+        Raises:
+            Lost: it does not answer; that is no failure of the code that asked.
+        """
+        try:
+            return await question
+        except StoreUnavailable as error:
+            raise self.halt(Lost(f"the store does not answer: {error}")) from error
 
     # Performing
 

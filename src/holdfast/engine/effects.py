@@ -11,12 +11,12 @@ from holdfast.core import entry as e
 from holdfast.core import limits
 from holdfast.core.codec import NULL, Codec
 from holdfast.core.derive import idempotency_key
-from holdfast.core.errors import Damaged, Diverged, InDoubt, InvalidValue, NotFound, StepError, Unwind
+from holdfast.core.errors import Damaged, Diverged, InDoubt, InvalidValue, NotFound, StepError
 from holdfast.core.retry import Retry, seconds
 from holdfast.core.status import NOT_DONE, Effect
 from holdfast.engine.drive import Drive
 from holdfast.engine.function import StepCode, look_at
-from holdfast.engine.payload import error_info, load_value, store_value
+from holdfast.engine.payload import error_info, is_failure, load_value, store_value
 from holdfast.engine.step import Step
 from holdfast.journal import replay as r
 from holdfast.store.protocol import Transaction
@@ -79,9 +79,9 @@ class StepCall:
     async def _load(self, recorded: r.Recorded) -> Any:
         drive = self.drive
         try:
-            return await load_value(
-                drive.store, drive.lease.row.tenant, self.codec, recorded.raw, recorded.blob, f"the result of {self.key}"
-            )
+            what = f"the result of {self.key}"
+            tenant = drive.lease.row.tenant
+            return await drive.answer(load_value(drive.store, tenant, self.codec, recorded.raw, recorded.blob, what))
         except (Damaged, NotFound) as error:
             raise drive.refuse(Damaged(run=drive.lease.row.run, seq=None, what=f"{self.key}: {error}")) from error
         except InvalidValue as error:
@@ -100,12 +100,10 @@ class StepCall:
         try:
             value = await self._call(attempt)
             stored = store_value(self.codec, value, f"the result of {self.key}", self.drive.secrets)
-        except Unwind:
-            raise
-        except asyncio.CancelledError:
-            self.cancelled(attempt)
-            raise
-        except Exception as error:
+        except BaseException as error:
+            if not is_failure(error):
+                self.cancelled(error, attempt)
+                raise
             return await self.failed(error, attempt, started_at)
         raw, blob, blobs, back = stored
         await self.drive.write(
@@ -171,7 +169,7 @@ class StepCall:
                 raw, blob, _, back = store_value(self.codec, value, f"the result of {self.key}", drive.secrets)
                 if blob is not None:
                     raise ValueError(f"a transaction step's result may be at most {limits.INLINE_BYTES:,} bytes")
-            except Exception as error:
+            except BaseException as error:
                 raise _Undone from error
             return e.StepCompleted(step=self.key, digest=self.digest, attempt=attempt, raw=raw)
 
@@ -180,7 +178,7 @@ class StepCall:
             await drive.transact(work, deadline_seconds=deadline)
         except _Undone as undone:
             cause = undone.__cause__
-            assert isinstance(cause, Exception)
+            assert cause is not None
             return await self.failed(cause, attempt, 0)
         except TimeoutError as error:
             return await self.failed(error, attempt, 0)
@@ -188,7 +186,7 @@ class StepCall:
 
     # Failing
 
-    async def failed(self, error: Exception, attempt: int, started_at: int) -> Any:
+    async def failed(self, error: BaseException, attempt: int, started_at: int) -> Any:
         """Record that an attempt raised, and raise, doubt or try again by what was declared."""
         declared = isinstance(error, self.not_performed)
         doubtful = self.effect is Effect.ONCE and self.code.inject != "transaction"
@@ -206,18 +204,18 @@ class StepCall:
         await self._wait_until(retry_at, "retry", attempt)
         return await self.attempt(attempt + 1)
 
-    def _retry_at(self, error: Exception, attempt: int) -> int | None:
+    def _retry_at(self, error: BaseException, attempt: int) -> int | None:
         if self.retry is None or not self.retry.wants(error, attempt):
             return None
         delay = self.retry.delay_seconds(attempt, self.drive.chance())
         return self.drive.store.now() + int(delay * 1e6)
 
-    def cancelled(self, attempt: int) -> None:
-        """Record that the run's own code cancelled the step; a shutdown records nothing.
+    def cancelled(self, error: BaseException, attempt: int) -> None:
+        """Record that the run's own code cancelled the step; a shutdown or an interrupt records nothing.
 
         Queued but not awaited: whatever the code does next is written behind it.
         """
-        if self.drive.stopping:
+        if self.drive.stopping or not isinstance(error, asyncio.CancelledError):
             return
         if self.effect is Effect.ONCE:
             self.drive.write_soon(e.StepDoubted(step=self.key, why="cancelled", attempt=attempt), drop=self._drop())
@@ -243,7 +241,7 @@ class StepCall:
 
     # Doubt
 
-    async def _doubt(self, why: str, attempt: int, started_at: int, error: Exception | None) -> Any:
+    async def _doubt(self, why: str, attempt: int, started_at: int, error: BaseException | None) -> Any:
         info = error_info(error, self.drive.secrets) if error is not None else None
         await self.drive.write(
             e.StepDoubted(step=self.key, why=why, attempt=attempt, error=info), drop=self._drop()
@@ -254,7 +252,7 @@ class StepCall:
 
     async def _resolve(self, doubt: r.InQuestion) -> Any:
         """End the doubt by a person's word, by `verify`, or by the declared policy."""
-        for post in await self.drive.store.inbox(self.drive.lease.row.run):
+        for post in await self.drive.answer(self.drive.store.inbox(self.drive.lease.row.run)):
             if post.kind == "resolve":
                 word = msgspec.json.decode(post.body, type=Resolution)
                 if word.step == self.key:
@@ -283,11 +281,11 @@ class StepCall:
             found = await self.drive.perform(code, arguments, self.keywords)
             if found is not NOT_DONE:
                 self.codec.round_trip(found, f"verify of {self.key}")
-        except asyncio.CancelledError:
-            if not self.drive.stopping:
-                self.drive.write_soon(e.StepDoubted(step=self.key, why="cancelled", attempt=attempt))
-            raise
-        except Exception as error:
+        except BaseException as error:
+            if not is_failure(error):
+                if isinstance(error, asyncio.CancelledError) and not self.drive.stopping:
+                    self.drive.write_soon(e.StepDoubted(step=self.key, why="cancelled", attempt=attempt))
+                raise
             # A check that cannot run proves nothing.
             self.drive.log.warning("verify could not tell", step=self.key, error=repr(error))
             return _UNKNOWN

@@ -1,5 +1,6 @@
 """Values on their way into entries: secrets taken out, large ones moved into blobs."""
 
+import asyncio
 import os
 from collections.abc import Sequence
 from hashlib import sha256
@@ -11,7 +12,7 @@ from msgspec import Raw
 from holdfast.core import limits
 from holdfast.core.codec import NULL, Codec
 from holdfast.core.entry import BlobRef, ErrorInfo
-from holdfast.core.errors import HoldfastError
+from holdfast.core.errors import HoldfastError, Unwind
 from holdfast.store.protocol import NewBlob, Store
 
 
@@ -75,14 +76,35 @@ async def load_value(store: Store, tenant: str, codec: Codec, raw: Raw, blob: Bl
 
 def error_info(error: BaseException, secrets: Secrets) -> ErrorInfo:
     """Return an error as the journal keeps it: names and text, bounded, without secrets."""
-    try:
-        message = str(error)
-    except Exception:
-        message = "(the error has no readable message)"
-    message = secrets.redact_text(message.encode(errors="replace").decode())
+    message = secrets.redact_text(message_of(error))
     if len(message) > limits.ERROR_BYTES:
         message = message[: limits.ERROR_BYTES] + "…"
-    code = error.code if isinstance(error, HoldfastError) else None
-    return ErrorInfo(type=type(error).__name__, message=message, code=code)
+    kind = type(error)
+    # Of our own classes only: a subclass of a user's may have made anything of it.
+    code = str(kind.code) if issubclass(kind, HoldfastError) else None
+    return ErrorInfo(type=kind.__name__, message=message, code=code)
+
+
+def message_of(error: BaseException) -> str:
+    """Return what an error says, as text that can be stored."""
+    try:
+        return str(error).encode(errors="replace").decode()
+    except BaseException:
+        # Whatever it raises is its own: no code of ours runs in there.
+        return "(the error has no readable message)"
+
+
+def is_failure(error: BaseException) -> bool:
+    """Say whether what came out of a user's code is the code's own failure.
+
+    It is not when the code was unwound: by our signals, by an interrupt of the program, or by a cancellation that
+    somebody asked for. A CancelledError that nobody asked for comes from something the code awaited.
+    """
+    if issubclass(type(error), Unwind | KeyboardInterrupt):
+        return False
+    if issubclass(type(error), asyncio.CancelledError):
+        task = asyncio.current_task()
+        return task is not None and task.cancelling() == 0
+    return True
 
 

@@ -7,6 +7,8 @@ from contextvars import Context, copy_context
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
+from holdfast.engine.payload import message_of
+
 R = TypeVar("R")
 _Work = tuple[asyncio.AbstractEventLoop, "asyncio.Future[Any]", Context, Callable[[], Any]]
 
@@ -54,9 +56,10 @@ class Threads:
 def _answer(future: "asyncio.Future[Any]", result: Any, error: BaseException | None) -> None:
     if future.done():
         return
-    if isinstance(error, StopIteration):
-        # A future cannot carry StopIteration, and a generator would swallow it.
-        error = RuntimeError(f"the step raised StopIteration: {error}")
+    if error is not None and (not isinstance(error, Exception) or isinstance(error, StopIteration)):
+        # No signal and no cancellation reaches this thread, so these are the step's own; but a future that carried
+        # them would end the loop, close the awaiting code, or look like its cancellation.
+        error = RuntimeError(f"the step raised {type(error).__name__}: {message_of(error)}")
     if error is not None:
         future.set_exception(error)
     else:

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from collections import Counter
 from typing import Any, Final
 
 from holdfast.core import entry as e
@@ -12,6 +13,7 @@ from holdfast.core.errors import (
     HoldfastError,
     InvalidValue,
     Lost,
+    NotFound,
     Parked,
     StoreError,
     StoreUnavailable,
@@ -24,7 +26,7 @@ from holdfast.engine.context import Context
 from holdfast.engine.drive import Drive, Surroundings
 from holdfast.engine.function import Durable
 from holdfast.engine.lock import WorkerLock, lock_path, proof_of_death
-from holdfast.engine.payload import error_info, store_value
+from holdfast.engine.payload import error_info, is_failure, message_of, store_value
 from holdfast.store.protocol import Commit, Lease, RowChange, Store, WorkerRow
 
 _POLL_SECONDS: Final = 0.25
@@ -49,6 +51,7 @@ class Worker:
         self._space = asyncio.Event()
         self._full = False
         self._pulses: dict[WorkerId, tuple[int, float]] = {}
+        self._faults: Counter[RunId] = Counter()
         self.trouble: asyncio.Future[StoreUnavailable] = asyncio.get_running_loop().create_future()
         """Set when the store first failed a run of this worker's."""
 
@@ -99,8 +102,10 @@ class Worker:
                 claimed = await self._claim()
                 if not claimed:
                     await self._rest(bell)
-            except StoreError as error:
-                self._around.log.error("the store does not answer", error=str(error))
+            except Exception as error:
+                # Whatever it was, the runs that are due must not wait for ever: said loudly, and tried again.
+                what = "the store does not answer" if isinstance(error, StoreError) else "claiming runs failed"
+                self._around.log.error(what, error=repr(error))
                 await asyncio.sleep(_BACK_OFF_SECONDS)
             finally:
                 bell.close()
@@ -174,8 +179,11 @@ class Worker:
             if not self._stopping:
                 raise
         except Exception as error:
-            # A fault of ours, not of the run's code: said loudly, and the run is tried again.
+            # A fault of ours, not of the run's code: said loudly, and the run is tried again, but not for ever.
             self._around.log.error("driving the run failed", run=run, error=repr(error), exc_info=error)
+            self._faults[run] += 1
+            if self._faults[run] >= limits.STALLS:
+                await _quarantine(drive, error)
         finally:
             del self._driving[run]
             if self._full:
@@ -223,17 +231,15 @@ async def _run(drive: Drive, function: Durable[Any, *tuple[Any, ...]]) -> None:
     ending: e.RunFinished | None = None
     blobs: Any = ()
     try:
-        value = await _call(drive, function)
-        drive.replay.finish()
+        value = await function.function(Context(drive), **await _arguments(drive, function))
+        _check_finished(drive)
         raw, blob, blobs, _ = store_value(function.result, value, f"the result of {function.name}", drive.secrets)
         ending = e.RunFinished(status=Status.COMPLETED, raw=raw, blob=blob)
     except Parked:
         return
-    except StoreUnavailable:
-        raise
-    except (Diverged, Damaged) as error:
-        drive.refuse(error)
-    except Exception as error:
+    except BaseException as error:
+        if not is_failure(error):
+            raise
         ending = _failure(error, drive)
     if isinstance(drive.refused, Damaged):
         await drive.rest(Status.QUARANTINED, "damaged", detail=str(drive.refused))
@@ -244,21 +250,44 @@ async def _run(drive: Drive, function: Durable[Any, *tuple[Any, ...]]) -> None:
         await drive.finish(ending, blobs)
 
 
-def _failure(error: Exception, drive: Drive) -> e.RunFinished:
+def _failure(error: BaseException, drive: Drive) -> e.RunFinished:
     info = error_info(error, drive.secrets)
     return e.RunFinished(status=Status.FAILED, reason=f"{info.type}: {info.message}"[:500], error=info)
 
 
-async def _call(drive: Drive, function: Durable[Any, *tuple[Any, ...]]) -> Any:
-    started = drive.started
+async def _arguments(drive: Drive, function: Durable[Any, *tuple[Any, ...]]) -> dict[str, Any]:
+    started, row = drive.started, drive.lease.row
     assert started is not None
     blob = started.blob
-    body = started.raw if blob is None else await drive.store.blob(drive.lease.row.tenant, blob.digest)
     try:
-        arguments = function.decode_input(body)
+        body = started.raw if blob is None else await drive.answer(drive.store.blob(row.tenant, blob.digest))
+        return function.decode_input(body)
+    except (Damaged, NotFound) as error:
+        raise drive.refuse(Damaged(run=row.run, seq=1, what=f"its input: {error}")) from error
     except InvalidValue as error:
-        raise Diverged(seq=1, recorded="another input", asked=f"{function.name}: {error}") from error
-    return await function.function(Context(drive), **arguments)
+        asked = f"{function.name}: {error}"
+        raise drive.refuse(Diverged(seq=1, recorded="another input", asked=asked)) from error
+
+
+def _check_finished(drive: Drive) -> None:
+    try:
+        drive.replay.finish()
+    except Diverged as diverged:
+        raise drive.refuse(diverged) from None
+
+
+async def _quarantine(drive: Drive, error: Exception) -> None:
+    """Take a run that we fail to drive out of the way, under a name."""
+    try:
+        row = await drive.store.get(drive.lease.row.run)
+        if row is not None:
+            why = f"fault: driving it failed {limits.STALLS} times: {type(error).__name__}: {message_of(error)}"
+            change = RowChange(status=Status.QUARANTINED, reason=why[:500], refused=row.refused)
+            await drive.store.commit(
+                drive.lease, Commit(after=row.last_seq, previous=row.head, entries=(), change=change, progress=False)
+            )
+    except StoreError as again:
+        drive.log.error("the run could not be set aside", error=repr(again))
 
 
 async def _set_aside(drive: Drive, error: HoldfastError) -> None:

@@ -154,7 +154,12 @@ class Writer:
         except (HoldfastError, OSError) as error:
             self._settle(batch, self._failures(batch, error))
             return
-        outcomes = self._apply(db, batch)
+        try:
+            outcomes = self._apply(db, batch)
+        except BaseException as interrupt:
+            # Those who wait for an answer cannot be cancelled, so they get one even from a program that is ending.
+            self._settle(batch, self._failures(batch, StoreUnavailable(f"interrupted by {type(interrupt).__name__}")))
+            raise
         if outcomes is None:
             self._hand_over(batch, lambda: self._one_by_one(batch))
         elif len(batch) == 1:
@@ -181,7 +186,11 @@ class Writer:
             self._thread.start()
 
         def work() -> None:
-            outcomes = call()
+            try:
+                outcomes = call()
+            except BaseException as error:
+                # Nothing may end this thread: every run of the process would wait for it.
+                outcomes = self._failures(batch, error)
             with contextlib.suppress(RuntimeError):  # the loop is gone; what is committed is committed
                 self._loop.call_soon_threadsafe(self._deliver, batch, outcomes)
 
@@ -243,10 +252,10 @@ class Writer:
                 db = self._begin(patient=True)
                 try:
                     outcome = self._apply_all(db, [op])
-                except Exception:
+                except BaseException:
                     self._roll_back(db)
                     raise
-            except Exception as error:
+            except BaseException as error:
                 outcomes.append(Failure(self._blame(error)))
                 continue
             outcomes += self._commit(db, [(op, _)], outcome)
@@ -256,8 +265,10 @@ class Writer:
         """Execute a batch's statements; None when one of them failed and all were rolled back."""
         try:
             return self._apply_all(db, [op for op, _ in batch])
-        except Exception:
+        except BaseException as error:
             self._roll_back(db)
+            if not isinstance(error, Exception):
+                raise
             return None
 
     def _apply_all(self, db: Db, ops: Sequence[Op]) -> list[Any]:
@@ -274,7 +285,7 @@ class Writer:
         point.reached("after")
         return outcomes
 
-    def _failures(self, batch: list[Item], error: Exception) -> Sequence[Any]:
+    def _failures(self, batch: list[Item], error: BaseException) -> Sequence[Any]:
         return [Failure(self._blame(error))] * len(batch)
 
     def look(self) -> None:
@@ -300,7 +311,7 @@ class Writer:
         except apsw.Error:
             self._distrust()
 
-    def _blame(self, error: Exception) -> Exception:
+    def _blame(self, error: BaseException) -> BaseException:
         """Return what the caller is told, and stop trusting a connection that failed to read or write."""
         if isinstance(error, apsw.IOError | apsw.CorruptError | apsw.NotADBError):
             self._distrust()
