@@ -1,0 +1,95 @@
+"""Trials that die: a program is killed where it is told to, taken up again, killed again, and judged at its end."""
+
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from holdfast.testing.killer import AtCall, AtPoint, Killer, Outcome, TrialFailed
+from tests.chaos import judge
+from tests.chaos.program import Report, play
+from tests.chaos.world import read_ledger
+
+SEAM: Final = "holdfast.store.point:reached"
+PRELOAD: Final = ("tests.chaos.program", "structlog", "holdfast.testing.killer")
+TIMEOUT_SECONDS: Final = 20.0
+
+Death = AtCall | AtPoint
+
+
+def new_killer() -> Killer:
+    """Return a server for the trials of these campaigns."""
+    return Killer(preload=PRELOAD, seam=SEAM, timeout_seconds=TIMEOUT_SECONDS)
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A program seen to its end: how often it died, where, and what it left."""
+
+    deaths: int
+    places: tuple[str, ...]
+    report: Report
+
+
+def orders(count: int) -> tuple[str, ...]:
+    """Return the names of so many orders."""
+    return tuple(f"{letter}-order" for letter in "abcdefgh"[:count])
+
+
+@contextmanager
+def scratch() -> Iterator[Path]:
+    """Give a folder in memory where there is one: a kill takes nothing back, so no disk is needed."""
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(prefix="holdfast-", dir=memory if memory.is_dir() else None) as folder:
+        yield Path(folder)
+
+
+class Stage:
+    """A place for one trial after another: a folder with the store, and the ledger beside it."""
+
+    def __init__(self, killer: Killer, folder: Path, *, twin: str = "") -> None:
+        self._killer, self._folder, self._twin = killer, folder, twin
+        self.store, self.ledger = folder / "store", folder / "ledger"
+
+    def clear(self) -> None:
+        """Forget the trial before."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+        self.store.mkdir(parents=True)
+
+    def play(self, names: Sequence[str], die: Death | None = None) -> Outcome:
+        """Run the program once, to its end or its death."""
+        watch = self.store if isinstance(die, AtCall) else None
+        return self._killer.run(play, str(self.store), str(self.ledger), tuple(names), self._twin, die=die, watch=watch)
+
+    def count(self, names: Sequence[str]) -> tuple[int, int]:
+        """Return how many points and how many file calls an undisturbed run comes to."""
+        self.clear()
+        outcome = self._killer.count(
+            play, str(self.store), str(self.ledger), tuple(names), self._twin, watch=self.store
+        )
+        return outcome.points, outcome.calls
+
+    def trial(self, names: Sequence[str], deaths: Sequence[Death]) -> Ended:
+        """Let a fresh program die these deaths one after the other, then see it to its end and judge it.
+
+        Raises:
+            Broken: a promise was broken.
+            TrialFailed: the program ended otherwise than by finishing or by the death it was given.
+        """
+        self.clear()
+        places: list[str] = []
+        for death in deaths:
+            outcome = self.play(names, death)
+            if outcome.killed:
+                places.append(outcome.last)
+            else:
+                outcome.result()
+        report: Report = self.play(names).result()
+        judge.check(report, read_ledger(self.ledger), deaths=len(places))
+        return Ended(len(places), tuple(places), report)
+
+
+__all__ = ["AtCall", "AtPoint", "Death", "Ended", "Stage", "TrialFailed", "new_killer", "orders", "scratch"]

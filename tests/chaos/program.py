@@ -1,0 +1,280 @@
+"""A program that uses every verb, noting each effect and each acknowledgement outside of its store."""
+
+import asyncio
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import apsw
+import msgspec
+
+import holdfast as hf
+from holdfast.core.ids import RunId
+from holdfast.core.status import Status
+from holdfast.runtime import Runtime
+from holdfast.store import point
+from holdfast.store.protocol import RunRow, Watch
+from holdfast.store.sqlite import SqliteStore
+from holdfast.stream.event import Chunk, PreviewReset
+from tests.chaos import twins
+from tests.chaos.world import FLIGHT_MICROS, World
+
+PAY_SECONDS: Final = 3.0
+"""How long a payment may be under way; longer than a request outlives its sender."""
+PICTURE_BYTES: Final = 70_000
+"""More than an entry holds, so it becomes a blob."""
+_LOOK_SECONDS: Final = 1.0
+_world: World
+
+
+def _did(step: str, order: str) -> None:
+    point.reached(f"{step} begins")
+    _world.note("did", step=step, order=order)
+    point.reached(f"{step} ends")
+
+
+async def look(order: str) -> dict[str, Any]:
+    """Read something: safe to repeat."""
+    _did("look", order)
+    return {"order": order, "lines": [1, 2, 3]}
+
+
+def count(order: str, lines: list[int]) -> int:
+    """Compute in a thread: a plain function."""
+    _did("count", order)
+    return sum(lines)
+
+
+async def tag(order: str, ident: str, chance: float) -> str:
+    """Take what was derived, so that its input's digest would differ if it were."""
+    _did("tag", order)
+    return f"{order} {ident} {chance!r}"
+
+
+async def hold(step: hf.Step[None], order: str) -> str:
+    """Reserve: safe to repeat with the same idempotency key."""
+    with _world.performing("hold", order, key=step.idempotency_key):
+        return f"held {order}"
+
+
+async def tell(step: hf.Step[None], order: str) -> str:
+    """Stream: a few chunks before the result."""
+    for word in ("one", "two", "three"):
+        step.emit({"word": word})
+        await asyncio.sleep(0)
+    _did("tell", order)
+    return "one two three"
+
+
+async def insist(step: hf.Step[None], order: str) -> int:
+    """Fail twice, each worth another attempt at once."""
+    _did("insist", order)
+    if step.attempt < 3:
+        raise ConnectionError(f"attempt {step.attempt}")
+    return step.attempt
+
+
+async def return_later(step: hf.Step[None], order: str) -> int:
+    """Fail once, worth another attempt only after a while: the run rests."""
+    _did("return_later", order)
+    if step.attempt < 2:
+        raise ConnectionError("come back later")
+    return step.attempt
+
+
+async def pay(order: str) -> str:
+    """Pay: once, and anyone can look up whether it happened."""
+    with _world.performing("pay", order):
+        return f"paid {order}"
+
+
+def was_paid(order: str) -> Any:
+    """Look up a payment; one still under way has not happened yet."""
+    return f"paid {order}" if _world.happened("pay", order) else hf.NOT_DONE
+
+
+async def ship(order: str) -> str:
+    """Ship: once, and nobody can tell whether it happened."""
+    with _world.performing("ship", order):
+        return f"shipped {order}"
+
+
+def sign(order: str) -> str:
+    """Sign in a thread: once, and only a person can tell whether it happened."""
+    with _world.performing("sign", order):
+        return f"signed {order}"
+
+
+def book(transaction: hf.Transaction, order: str) -> int:
+    """Write to the user's own table in the entry's transaction."""
+    point.reached("book begins")
+    transaction.execute("CREATE TABLE IF NOT EXISTS bookings (id INTEGER PRIMARY KEY, name TEXT NOT NULL)")
+    transaction.execute("INSERT INTO bookings (name) VALUES (?)", (order,))
+    point.reached("book ends")
+    return 1
+
+
+async def refuse(order: str) -> str:
+    """Fail for good."""
+    _did("refuse", order)
+    raise ValueError(f"no {order}")
+
+
+async def paint(order: str) -> str:
+    """Return more than an entry holds."""
+    _did("paint", order)
+    return order[0] * PICTURE_BYTES
+
+
+@hf.durable
+async def fulfil(ctx: hf.Context, order: str) -> dict[str, Any]:
+    """Take an order through every verb, and acknowledge each result outside."""
+    began = ctx.now()
+    ctx.log.debug("began", order=order)
+
+    def ack(step: str, value: Any) -> Any:
+        _world.note("ack", step=step, order=order, value=value)
+        return value
+
+    found = ack("look", await ctx.step(look, order))
+    total = ack("count", await ctx.step(count, order, found["lines"]))
+    ident, chance = str(ctx.uuid()), ctx.random.random()
+    tagged = ack("tag", await ctx.step(tag, order, ident, chance))
+    held = ack("hold", await ctx.step(hold, order, effect="keyed"))
+    told = ack("tell", await ctx.step(tell, order))
+    await ctx.emit({"halfway": order})
+    insisted = ack("insist", await ctx.step(insist, order, retry=hf.Retry(attempts=3, first=0.0002)))
+    paid = ack("pay", await ctx.step(pay, order, effect="once", verify=was_paid, timeout=PAY_SECONDS))
+    returned = ack("return_later", await ctx.step(return_later, order, retry=hf.Retry(attempts=2, first=90.0)))
+    try:
+        shipped = ack("ship", await ctx.step(ship, order, effect="once"))
+    except hf.InDoubt:
+        shipped = ack("ship", "in doubt")
+    signed = ack("sign", await ctx.step(sign, order, effect="once", in_doubt="wait"))
+    booked = ack("book", await ctx.step(book, order))
+    try:
+        refused = await ctx.step(refuse, order)
+    except hf.StepError as error:
+        refused = ack("refuse", f"{error.type}: {error.message}")
+    picture = ack("paint", await ctx.step(paint, order))
+    return {
+        "began": int(began.timestamp() * 1_000_000), "found": found, "total": total, "tagged": tagged, "held": held,
+        "told": told, "insisted": insisted, "paid": paid, "returned": returned, "shipped": shipped, "signed": signed,
+        "booked": booked, "refused": refused, "picture": len(picture),
+    }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """One run at its end: its key, id, status and result, its events as anyone reads them, and their digests."""
+
+    order: str
+    run: str
+    status: str
+    reason: str
+    result: Any
+    events: tuple[Any, ...]
+    digests: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A store after a trial: its runs, its user's own rows, and all that `verify` finds wrong."""
+
+    stories: tuple[Story, ...]
+    bookings: tuple[str, ...]
+    findings: tuple[str, ...]
+
+
+def digest(event: Any) -> str:
+    """Return a fingerprint of an event as a reader gets it."""
+    return hashlib.sha256(msgspec.json.encode(event)).hexdigest()[:16]
+
+
+async def play(place: str, ledger: str, orders: tuple[str, ...], twin: str = "") -> Report:
+    """Start or take up these orders in the store below `place`, see them to their end, and report."""
+    global _world
+    _world = world = World(ledger)
+    options = twins.apply(twin, place)
+    store = await SqliteStore.open(f"{place}/store.db", clock=world.now, **options)
+    async with hf.open(store, hf.App(fulfil, version="1")) as runtime, asyncio.TaskGroup() as watching:
+        for order, run in zip(orders, await _start(runtime, orders), strict=True):
+            world.note("started", order=order, run=run)
+            watching.create_task(_watch(runtime, order, run))
+        stories = await _see_through(runtime, store, orders)
+        for task in watching._tasks:  # noqa: SLF001 - a run that rests for ever has watchers that wait for ever
+            task.cancel()
+        findings = [f"{finding.run} {finding.seq}: {finding.what}" async for finding in runtime.client.verify()]
+    world.close()
+    return Report(stories, _bookings(place), tuple(findings))
+
+
+async def _start(runtime: Runtime, orders: Sequence[str]) -> list[RunId]:
+    handles = await asyncio.gather(*(runtime.start(fulfil, order, key=order) for order in orders))
+    return [handle.id for handle in handles]
+
+
+async def _watch(runtime: Runtime, order: str, run: RunId) -> None:
+    """Follow a run as a client would, and note everything that the stream sent as an entry."""
+    async for event in runtime.client.events(run):
+        if not isinstance(event, Chunk | PreviewReset):
+            _world.note("entry", order=order, seq=event.seq, digest=digest(event))
+
+
+async def _see_through(runtime: Runtime, store: SqliteStore, orders: Sequence[str]) -> tuple[Story, ...]:
+    """Wait until every run has ended; when all of them rest, be the clock and the person that they wait for."""
+    runs = await _start(runtime, orders)
+    bells = [store.watch(run, entries=False) for run in runs]
+    while True:
+        rows = [row for run in runs if (row := await store.get(run)) is not None and not _over(row)]
+        if not rows:
+            return tuple([await _story(runtime, order, run) for order, run in zip(orders, runs, strict=True)])
+        now = _world.now()
+        if all(row.owner is None and (row.due_at is None or row.due_at > now) for row in rows):
+            await _help(runtime, rows)
+            await _start(runtime, orders)
+        await _any(bells)
+
+
+async def _any(bells: Sequence[Watch]) -> None:
+    """Wait until one of these bells rings, or a little while."""
+    waits = [asyncio.ensure_future(bell.wait()) for bell in bells]
+    await asyncio.wait(waits, timeout=_LOOK_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+    for wait in waits:
+        wait.cancel()
+
+
+def _over(row: RunRow) -> bool:
+    return bool(row.damage) or row.status.terminal or row.status is Status.QUARANTINED or "diverged" in row.reason
+
+
+async def _help(runtime: Runtime, rows: Sequence[RunRow]) -> None:
+    due = [row.due_at for row in rows if row.due_at is not None]
+    if due:
+        _world.wait_until(max(due))
+        return
+    _world.wait_until(_world.now() + FLIGHT_MICROS + 1)
+    for row in rows:
+        assert row.key is not None
+        value: Any = f"signed {row.key}" if _world.happened("sign", row.key) else hf.NOT_DONE
+        try:
+            await runtime.client.resolve(row.run, "0/sign#1", value, by="ann")
+        except (hf.Conflict, hf.NotFound):
+            pass  # the word was given before, by a process that died of it
+
+
+async def _story(runtime: Runtime, order: str, run: RunId) -> Story:
+    info = await runtime.client.info(run)
+    events = tuple([event async for event in runtime.client.events(run, follow=False)])
+    digests = tuple(digest(event) for event in events)
+    return Story(order, run, str(info.status), info.reason, info.result, events, digests)
+
+
+def _bookings(place: str) -> tuple[str, ...]:
+    database = apsw.Connection(str(Path(place, "store.db")))
+    made = database.table_exists(None, "bookings")
+    rows = database.execute("SELECT name FROM bookings ORDER BY name").fetchall() if made else []
+    database.close()
+    return tuple(name for (name,) in rows)

@@ -1,0 +1,65 @@
+"""Process death: a program with every verb dies around each of its writes, calls and effects, and ends all the same."""
+
+import random
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from holdfast.testing.killer import AtCall, AtPoint, TrialFailed
+from tests.chaos.judge import Broken
+from tests.chaos.kills import Death, Stage, new_killer, orders, scratch
+
+Stages = tuple[Stage, Stage]
+
+
+@pytest.fixture(scope="module")
+def stages() -> Iterator[Stages]:
+    """Two places to die at, one for each core."""
+    with scratch() as folder, new_killer() as one, new_killer() as other:
+        yield Stage(one, folder / "1"), Stage(other, folder / "2")
+
+
+def end_all(stages: Stages, names: Sequence[str], trials: Sequence[Sequence[Death]]) -> int:
+    """Play every trial, two at a time, and return how many deaths were died; each failure is told with its deaths."""
+
+    def play(stage: Stage, mine: Sequence[Sequence[Death]]) -> tuple[int, list[str]]:
+        deaths, failures = 0, []
+        for each in mine:
+            try:
+                deaths += stage.trial(names, each).deaths
+            except (Broken, TrialFailed) as error:
+                failures.append(f"{each}: {error}")
+        return deaths, failures
+
+    with ThreadPoolExecutor(2) as threads:
+        halves = [threads.submit(play, stage, trials[half::2]) for half, stage in enumerate(stages)]
+        played = [half.result() for half in halves]
+    failures = [failure for _, failed in played for failure in failed]
+    assert not failures, f"{len(failures)} of {len(trials)} trials failed\n" + "\n".join(failures[:3])
+    return sum(deaths for deaths, _ in played)
+
+
+def test_a_run_killed_before_or_after_any_write_or_inside_any_effect_ends_as_if_unbroken(stages: Stages) -> None:
+    """Result and journal are those of an unbroken run, a `once` step happens once, keys stay, transactions are exact."""
+    points, _ = stages[0].count(orders(1))
+    trials = [[AtPoint(nth)] for nth in range(1, points + 1)]
+    assert points > 80
+    assert end_all(stages, orders(1), trials) >= points - 4
+
+
+def test_a_run_killed_at_any_file_call_ends_as_if_unbroken(stages: Stages) -> None:
+    """A commit torn anywhere between its first byte and its sync is there as a whole or not at all."""
+    _, calls = stages[0].count(orders(1))
+    trials = [[AtCall(nth, "before")] for nth in range(1, calls + 1)]
+    assert calls > 300
+    assert end_all(stages, orders(1), trials) >= calls - 20
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_runs_that_share_their_commits_survive_deaths_of_their_recoveries_too(stages: Stages, seed: int) -> None:
+    """Group commit takes no neighbour's work along, and a recovery that dies is recovered from like any other."""
+    chance = random.Random(seed)
+    points, _ = stages[0].count(orders(3))
+    trials = [[AtPoint(chance.randint(1, points)) for _ in range(chance.randint(1, 3))] for _ in range(20)]
+    assert end_all(stages, orders(3), trials) >= 20
