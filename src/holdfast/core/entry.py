@@ -160,7 +160,7 @@ class MessageAdded(_Payload, frozen=True, kw_only=True):
 
     role: str
     step: str | None = None
-    native: Raw | None = None
+    native: Raw = NULL
 
 
 class SignalReceived(_Payload, frozen=True, kw_only=True):
