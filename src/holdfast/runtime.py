@@ -61,7 +61,9 @@ class Runtime:
 
     def __init__(self, store: Store, app: App, *, concurrency: int) -> None:
         self._store, self._app, self._concurrency = store, app, concurrency
-        self._client = LocalClient(store)
+        path = getattr(store, "path", None)
+        self._lock_folder = os.path.realpath(path) + "-workers" if path is not None else None
+        self._client = LocalClient(store, lock_folder=self._lock_folder)
         self._worker: Worker | None = None
         self._closing = AsyncExitStack()
         self._portal: Any = None
@@ -74,9 +76,9 @@ class Runtime:
     async def _start_working(self, only: set[RunId] | None) -> None:
         deps = await self._build_deps()
         around = Surroundings(deps=deps, secrets=Secrets(self._app.secrets), log=Log())
-        path = getattr(self._store, "path", None)
-        folder = os.path.realpath(path) + "-workers" if path is not None else None
-        self._worker = Worker(self._store, self._app, around, concurrency=self._concurrency, lock_folder=folder)
+        self._worker = Worker(
+            self._store, self._app, around, concurrency=self._concurrency, lock_folder=self._lock_folder
+        )
         await self._worker.start(only=only)
         self._client.serves = self._app.serves
 
