@@ -1,5 +1,6 @@
 """Tracing a child's file calls: what is seen, what can be stopped and what can be made to fail."""
 
+import ctypes
 import errno
 import os
 import signal
@@ -104,7 +105,9 @@ def observe(directory: str, program: str) -> list[tuple[str, str, int | None, by
             assert call.length == len(call.data)
         seen.append((call.name, call.path.removeprefix(directory + "/") + to, call.offset, call.data, result))
 
-    body = {"appending": appending, "relative": relative, "crowd": crowd, "reading": reading}[program]
+    body = {"appending": appending, "relative": relative, "crowd": crowd, "reading": reading, "mistaken": mistaken}[
+        program
+    ]
     trace(lambda: body(directory), lambda call: Go.ON, watch=within(directory), done=done)
     return seen
 
@@ -194,6 +197,23 @@ def test_reads_and_writes_elsewhere_do_not_count(killer: Killer, tmp_path: Path)
     (watched / "log").write_text("0123")
     assert killer.run(observe, str(watched), "reading").result() == []
     assert Path(f"{watched}-outside").read_text() == "elsewhere"
+
+
+def mistaken(directory: str) -> int:
+    """Hand the kernel an address where there is nothing, and a descriptor that is not open; write what comes of it."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    file = os.open(f"{directory}/log", os.O_WRONLY)
+    for call, args in ((libc.write, (file, ctypes.c_void_p(8), 4)), (libc.fsync, (999,))):
+        assert call(*args) == -1
+        os.write(file, errno.errorcode[ctypes.get_errno()].encode())
+    return 0
+
+
+def test_a_call_that_cannot_be_read_fails_by_itself(killer: Killer, tmp_path: Path) -> None:
+    """A program's mistake is the program's to see, and does not end the trace."""
+    (tmp_path / "log").touch()
+    seen = killer.run(observe, str(tmp_path), "mistaken").result()
+    assert [data for name, _, _, data, _ in seen] == [b"EFAULT", b"EBADF"]
 
 
 def signalled(directory: str) -> Traced:

@@ -1,7 +1,6 @@
 """The kernel's tracing interface by ctypes: a filter that stops on chosen calls, and the verbs on a stopped thread."""
 
 import ctypes
-import errno
 import os
 import platform
 import signal
@@ -278,8 +277,3 @@ def read_vector(thread: int, address: int, count: int) -> bytes:
     raw = read_memory(thread, address, count * ctypes.sizeof(_Span))
     spans = (_Span * count).from_buffer_copy(raw)
     return b"".join(read_memory(thread, span.base or 0, span.length) for span in spans)
-
-
-def gone(error: OSError) -> bool:
-    """Say whether an error only means that the thread has been killed meanwhile."""
-    return error.errno in (errno.ESRCH, errno.ENOENT)

@@ -1,5 +1,6 @@
 """Run a function in a forked child and decide, at each of its file calls, whether it happens, fails or is the last."""
 
+import errno
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -142,16 +143,13 @@ class _Trace:
         if self._status is not None:
             self._kill(thread)
             return
-        try:
+        # A thread can be killed while it is being looked at; its death is reported by the next wait.
+        with suppress(ProcessLookupError):
             self._go_on(Thread(thread), status >> 16, os.WSTOPSIG(status))
-        except OSError as error:
-            # A thread can be killed while it is being looked at; its death is reported by the next wait.
-            if not ptrace.gone(error):
-                raise
 
     def _go_on(self, thread: Thread, event: int, stop_signal: int) -> None:
         if event == ptrace.EVENT_SECCOMP:
-            call = describe(thread, self._calls + 1, self._watch, with_data=self._done is not None)
+            call = self._watched(thread)
             if call is None:
                 ptrace.resume(thread)
             else:
@@ -161,6 +159,15 @@ class _Trace:
             ptrace.stay_stopped(thread)
         else:
             ptrace.resume(thread, 0 if event else stop_signal)
+
+    def _watched(self, thread: Thread) -> Call | None:
+        try:
+            return describe(thread, self._calls + 1, self._watch, with_data=self._done is not None)
+        except OSError as error:
+            # A bad address, or a descriptor that another thread has just closed: the call will fail by itself.
+            if error.errno not in (errno.EFAULT, errno.ENOENT):
+                raise
+            return None
 
     def _rule(self, call: Call) -> None:
         match self._decide(call):
@@ -174,10 +181,10 @@ class _Trace:
             case Go.KILL_AFTER:
                 if self._perform(call.thread):
                     self._kill(call.thread, self._child)
-            case Fail(errno=errno):
+            case Fail(errno=number):
                 ptrace.skip_call(call.thread)
                 if self._perform(call.thread):
-                    ptrace.set_result(call.thread, -errno)
+                    ptrace.set_result(call.thread, -number)
                     ptrace.resume(call.thread)
             case never:
                 assert_never(never)
