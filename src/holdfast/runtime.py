@@ -137,11 +137,11 @@ class Runtime:
             delay_seconds=seconds(delay) if delay is not None else 0.0,
         )
         worker = self._worker
-        takes = worker is not None and worker.has_room and not start.delay_seconds
-        run, lease = await self._client.start(start, worker=worker.id if worker is not None and takes else None)
+        if worker is not None and worker.has_room and not start.delay_seconds:
+            run = await self._client.start(start, worker=worker.id, take=worker.take)
+        else:
+            run = await self._client.start(start)
         if worker is not None:
-            if lease is not None:
-                worker.take(lease)
             worker.add_run(run)
         return Run(self._client, run, what.result)
 

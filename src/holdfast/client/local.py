@@ -103,18 +103,28 @@ class LocalClient:
             return decode_any(await self._store.blob(self._tenant, entry.blob.digest))
         return entry.value
 
-    async def start(self, start: Start, *, worker: WorkerId | None = None) -> tuple[RunId, Lease | None]:
-        """Create a run, or find the one that its key belongs to; with a lease if it is new and `worker` is named.
+    async def start(
+        self, start: Start, *, worker: WorkerId | None = None, take: Callable[[Lease], None] | None = None
+    ) -> RunId:
+        """Create a run, or find the one that its key belongs to; give the lease of a new one to `worker` by `take`.
 
         Raises:
             Conflict: the key was used for something else.
         """
         new = new_run(start, tenant=self._tenant, now=self._store.now())
-        match await self._store.create(new, worker=worker):
+        if worker is not None and take is not None and start.key is None:
+            soon = self._store.create_soon(new, worker=worker)
+            if soon is not None:
+                # Its worker may begin at once, since nobody is told of the run before it is on disk.
+                take(soon[0])
+                return (await soon[1]).row.run
+        match await self._store.create(new, worker=worker if take is not None else None):
             case Created(row=row, lease=lease):
-                return row.run, lease
+                if lease is not None and take is not None:
+                    take(lease)
+                return row.run
             case Existing(run=run):
-                return run, None
+                return run
             case KeyTaken(run=run, differs=differs):
                 what = " and ".join(differs)
                 raise Conflict(f"key {start.key!r} belongs to run {run}, whose {what} differs", run=run, differs=differs)
@@ -143,8 +153,8 @@ class LocalClient:
     ) -> Sequence[RunSummary]:
         if not 1 <= limit <= 1000:
             raise InvalidInput(f"a page has 1 to 1,000 runs, not {limit}")
-        number = (await self._row(run_id(before))).number if before is not None else None
-        which = RunFilter(status=status, name=name, labels=labels or {}, before=number, limit=limit)
+        older = (await self._row(run_id(before))).run if before is not None else None
+        which = RunFilter(status=status, name=name, labels=labels or {}, before=older, limit=limit)
         return [RunSummary(**_summary_fields(row)) for row in await self._store.list(which)]
 
     async def events(
@@ -256,14 +266,14 @@ class LocalClient:
         except StoreRefused as error:
             yield Finding(run=None, seq=None, what=str(error))
             return
-        before: int | None = None
+        before: RunId | None = None
         while rows := await self._store.list(RunFilter(before=before, limit=100)):
             for row in rows:
                 for finding in await self._verify_run(row):
                     yield finding
                 if seen is not None:
                     seen(row.run)
-            before = rows[-1].number
+            before = rows[-1].run
 
     async def _verify_run(self, row: RunRow) -> Sequence[Finding]:
         if row.damage:

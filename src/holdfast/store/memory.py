@@ -110,6 +110,11 @@ class MemoryStore:
         self._bells.ring(None)
         return Created(row, Lease(row, owner, row.fence, "started", new.first) if owner else None)
 
+    def create_soon(self, new: NewRun, *, worker: WorkerId) -> tuple[Lease, Pending[Created]] | None:
+        created = self._create(new, worker)
+        assert isinstance(created, Created) and created.lease is not None
+        return created.lease, _Done(created)
+
     def commit(self, lease: Lease, change: Commit) -> Pending[Outcome]:
         return _Done(self._commit(lease, change))
 
@@ -288,11 +293,11 @@ class MemoryStore:
             return (
                 all(want in (None, has) for want, has in asked)
                 and which.labels.items() <= dict(row.labels).items()
-                and (which.before is None or row.number < which.before)
+                and (which.before is None or row.run < which.before)
                 and row.run.replace("-", "").startswith(which.prefix)
             )
 
-        rows = sorted(filter(wanted, self._rows.values()), key=lambda row: -row.number)
+        rows = sorted(filter(wanted, self._rows.values()), key=lambda row: row.run, reverse=True)
         return rows[: which.limit]
 
     def chunks(self, lease: Lease, chunks: Sequence[NewChunk]) -> Awaitable[bool]:

@@ -237,7 +237,7 @@ class WorkerRow(Struct, frozen=True):
 
 
 class RunFilter(Struct, frozen=True, kw_only=True):
-    """Which runs to list: newest first, below `before` (a run number)."""
+    """Which runs to list: newest first, older than `before`."""
 
     status: Status | None = None
     name: str | None = None
@@ -245,7 +245,7 @@ class RunFilter(Struct, frozen=True, kw_only=True):
     labels: Mapping[str, str] = {}
     prefix: str = ""
     """How the id begins: hex digits, without the dashes."""
-    before: int | None = None
+    before: RunId | None = None
     limit: int = 100
 
 
@@ -304,6 +304,14 @@ class Store(Protocol):
 
     async def create(self, new: NewRun, *, worker: WorkerId | None = None) -> Created | Existing | KeyTaken:
         """Write a run and its first entry, once per (tenant, key); claim it for `worker` in the same commit."""
+        ...
+
+    def create_soon(self, new: NewRun, *, worker: WorkerId) -> tuple[Lease, Pending[Created]] | None:
+        """Lease a run without a key before its creation is on disk; None when that cannot be promised now.
+
+        What is committed under the lease is written behind the creation, often in the same transaction. Nobody may be
+        told of the run until it is known that it was created.
+        """
         ...
 
     def commit(self, lease: Lease, change: Commit) -> Pending[Outcome]:

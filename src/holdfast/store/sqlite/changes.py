@@ -67,6 +67,8 @@ _CLAIM: Final = """
     UPDATE hf_runs SET owner = ?, fence = ?, attempt = ?, stalls = ?, guard = ? WHERE number = ? AND owner IS NULL
 """
 _encode: Final = msgspec.json.encode
+_BLOCK: Final = 64
+"""How many run numbers a process takes at once."""
 
 
 class Db:
@@ -77,6 +79,7 @@ class Db:
         self.cursor = connection.cursor()
         self.entries: list[tuple[Any, ...]] = []
         self.workers: dict[WorkerId, int] = {}
+        self._spare: list[int] = []
 
     def rows(self, sql: str, values: Any = ()) -> list[tuple[Any, ...]]:
         """Run one statement and return its rows."""
@@ -93,6 +96,23 @@ class Db:
             rows, self.entries = self.entries, []
             self.cursor.executemany(INSERT_ENTRY, rows)
 
+    def take_numbers(self, count: int) -> list[int]:
+        """Return numbers for new runs that nobody else gets."""
+        end: int = self.rows("UPDATE hf_store SET next_run = next_run + ? RETURNING next_run", (count,))[0][0]
+        return list(range(end - 1, end - 1 - count, -1))
+
+    def take_number(self) -> int:
+        """Return a number for a new run; taken by the block, so that not every creation writes the counter's page."""
+        if not self._spare:
+            self._spare = self.take_numbers(_BLOCK)
+        return self._spare.pop()
+
+    def forget(self) -> None:
+        """Drop what a transaction that was rolled back may have made up."""
+        self.entries.clear()
+        self.workers.clear()
+        self._spare.clear()
+
     def worker_number(self, worker: WorkerId) -> int | None:
         """Return a registered worker's number."""
         number = self.workers.get(worker)
@@ -107,10 +127,11 @@ class Db:
 class CommitOp:
     """One commit with its statements' values made ready, so that the writer only executes."""
 
-    __slots__ = ("_change", "_entries", "_lease", "_values")
+    __slots__ = ("_change", "_entries", "_lease", "_values", "run")
 
     def __init__(self, lease: Lease, change: Commit, owner: int | None, sealed: Seal) -> None:
         self._lease, self._change = lease, change
+        self.run = lease.row.run
         number = lease.row.number
         entries = change.entries
         if entries:
@@ -201,7 +222,6 @@ class CommitOp:
             return Committed(self._values[0])
         return None
 
-
     def ring(self, bells: Bells) -> None:
         """Wake the run's readers, and whoever it posted to or made claimable."""
         change = self._change
@@ -220,7 +240,7 @@ def create(db: Db, new: NewRun, worker: WorkerId | None, at: int) -> Created | E
         known = _known_key(db, wanted)
         if known is not None:
             return known
-    number: int = db.rows("SELECT coalesce(max(number), 0) + 1 FROM hf_runs")[0][0]
+    number = wanted.number or db.take_number()
     owner = db.worker_number(worker) if worker is not None else None
     row = first_row(new, number, claimed=owner is not None)
     fixed, moving = fixed_of(row), moving_of(row)

@@ -9,6 +9,7 @@ from hashlib import sha256
 from typing import Any, Final
 
 import apsw
+from msgspec.structs import replace
 
 from holdfast.core import limits
 from holdfast.core.checksum import ZERO, StoredEntry
@@ -43,10 +44,12 @@ from holdfast.store.protocol import (
 from holdfast.store.sqlite import changes, guard
 from holdfast.store.sqlite.changes import CommitOp, Db
 from holdfast.store.sqlite.connection import connect, prepare, translated
-from holdfast.store.sqlite.rows import SELECT, Seal, read_row
+from holdfast.store.sqlite.rows import SELECT, Seal, first_row, read_row
 from holdfast.store.sqlite.transaction import call_guarded
 from holdfast.store.sqlite.writer import Do, Writer
 
+_SPARE: Final = 256
+"""Run numbers kept at hand, so that a run can be leased before it is created."""
 _POLL_SECONDS: Final = 0.01
 _MOST_HELD: Final = 4096
 _SYNCHRONOUS: Final = ("OFF", "NORMAL", "FULL", "EXTRA")
@@ -79,6 +82,8 @@ class SqliteStore:
         self._reading = threading.RLock()
         self._writer = Writer(path, self._connect, self._bells)
         self._held: dict[RunId, tuple[Lease, int | None, Seal]] = {}
+        self._spare: list[int] = []
+        self._refilling = False
         self._numbers: dict[WorkerId, int] = {}
         self._poll: asyncio.Task[None] | None = None
         self._closed = False
@@ -126,6 +131,32 @@ class SqliteStore:
         )
         done: Created | Existing | KeyTaken = await self._writer.submit(op)
         return done
+
+    def create_soon(self, new: NewRun, *, worker: WorkerId) -> tuple[Lease, Pending[Created]] | None:
+        if len(self._spare) < _SPARE // 4:
+            self._refill()
+        if not self._spare or worker not in self._numbers:
+            return None
+        at = self._clock()
+        row = replace(first_row(new, self._spare.pop(), claimed=True), owner=worker)
+        numbered = replace(new, row=replace(new.row, number=row.number))
+        op = Do(
+            lambda db: changes.create(db, numbered, worker, at),
+            settled=lambda db: changes.created(db, numbered, worker),
+            run=row.run,
+        )
+        return Lease(row, worker, row.fence, "started", new.first), self._writer.submit(op, wait_a_turn=True)
+
+    def _refill(self) -> None:
+        """Take more run numbers, in the background; one request at a time."""
+        if not self._refilling:
+            self._refilling = True
+            self._writer.submit(Do(lambda db: db.take_numbers(_SPARE))).add_done_callback(self._refilled)
+
+    def _refilled(self, taken: "asyncio.Future[list[int]]") -> None:
+        self._refilling = False
+        if taken.exception() is None:
+            self._spare = taken.result() + self._spare
 
     def commit(self, lease: Lease, change: Commit) -> Pending[Outcome]:
         held = self._held.get(lease.row.run)
@@ -197,6 +228,7 @@ class SqliteStore:
             return db.worker_number(worker)
 
         self._numbers[worker] = await self._writer.submit(Do(run))
+        self._refill()
 
     async def pulse(self, worker: WorkerId) -> bool:
         changed: int = await self._writer.submit(
@@ -242,6 +274,10 @@ class SqliteStore:
         if self._closed:
             raise StoreUnavailable(f"{self._path} is closed")
         with self._reading, translated(self._path):
+            idle = self._writer.idle
+            if idle is not None:
+                yield idle
+                return
             if self._reader is None:
                 self._reader = connect(self._path, synchronous=self._synchronous)
                 self._reader.execute("PRAGMA query_only=ON")
@@ -300,23 +336,27 @@ class SqliteStore:
             return self._row(connection, "WHERE r.tenant = ? AND r.key = ?", (tenant, key))
 
     async def list(self, which: RunFilter) -> Sequence[RunRow]:
-        where, values = ["r.number < ?"], [which.before if which.before is not None else 2**62]
+        where: list[str] = ["TRUE"]
+        values: list[Any] = []
+        if which.before is not None:
+            where.append("r.run < ?")
+            values.append(id_bytes(which.before))
         if which.status is Status.RUNNING:
             where.append("r.owner IS NOT NULL")
         elif which.status is not None:
             where.append("r.status = ?" + ("" if which.status.terminal else " AND r.owner IS NULL"))
-            values.append(str(which.status))  # type: ignore[arg-type]
+            values.append(str(which.status))
         for column, value in (("name", which.name), ("key", which.key)):
             if value is not None:
                 where.append(f"r.{column} = ?")
-                values.append(value)  # type: ignore[arg-type]
+                values.append(value)
         if which.prefix:
             where.append("r.run BETWEEN ? AND ?")
-            values += [bytes.fromhex(which.prefix.ljust(32, digit)) for digit in "0f"]  # type: ignore[misc]
+            values += [bytes.fromhex(which.prefix.ljust(32, digit)) for digit in "0f"]
         for label, value in which.labels.items():
             where.append("EXISTS (SELECT 1 FROM json_each(r.labels) l WHERE l.key = ? AND l.value = ?)")
-            values += [label, value]  # type: ignore[list-item]
-        sql = f"{SELECT} WHERE {' AND '.join(where)} ORDER BY r.number DESC LIMIT ?"
+            values += [label, value]
+        sql = f"{SELECT} WHERE {' AND '.join(where)} ORDER BY r.run DESC LIMIT ?"
         with self._read() as connection:
             return [read_row(row) for row in connection.execute(sql, (*values, which.limit)).fetchall()]
 

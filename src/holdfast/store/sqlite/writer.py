@@ -21,7 +21,12 @@ _IN_PLACE: Final = 4
 
 
 class Op(Protocol):
-    """Something to do inside a write transaction."""
+    """Something to do inside a write transaction, perhaps for one run."""
+
+    @property
+    def run(self) -> RunId | None:
+        """The run it is for."""
+        ...
 
     def apply(self, db: Db) -> Any:
         """Do it and return its outcome."""
@@ -39,7 +44,7 @@ class Op(Protocol):
 class Do:
     """An op from a function; `alone` keeps it out of everybody's batch."""
 
-    __slots__ = ("_rings", "_settled", "_work", "alone")
+    __slots__ = ("_rings", "_settled", "_work", "alone", "run")
 
     def __init__(
         self,
@@ -47,9 +52,10 @@ class Do:
         *,
         rings: Sequence[RunId | None] = (),
         settled: Callable[[Db], Any] | None = None,
+        run: RunId | None = None,
         alone: bool = False,
     ) -> None:
-        self._work, self._rings, self._settled, self.alone = work, rings, settled, alone
+        self._work, self._rings, self._settled, self.run, self.alone = work, rings, settled, run, alone
 
     def apply(self, db: Db) -> Any:
         """Call the function."""
@@ -109,14 +115,18 @@ class Writer:
         self._alone = 0
         """How many more ops are committed in place before the next is made to wait for company."""
 
-    def submit(self, op: Op) -> Answer:
-        """Queue `op` and return its outcome to be."""
+    def submit(self, op: Op, *, wait_a_turn: bool = False) -> Answer:
+        """Queue `op` and return its outcome to be; `wait_a_turn` lets what its caller starts next join the batch."""
         if self._closed:
             raise StoreUnavailable(f"{self._path} is closed")
         future = Answer(loop=self._loop)
         self._queue.append((op, future))
         if not self._scheduled and not self._busy:
-            if self._alone > 0:
+            if wait_a_turn:
+                self._scheduled = True
+                self._idle.clear()
+                self._loop.call_soon(self._loop.call_soon, self._flush)
+            elif self._alone > 0:
                 # Nobody else has written for a while: commit in place, and look for company every few times.
                 self._alone -= 1
                 self._begin_batch(self._next_batch())
@@ -134,7 +144,7 @@ class Writer:
         self._scheduled = False
         if self._queue and not self._busy:
             batch = self._next_batch()
-            self._alone = _IN_PLACE if len(batch) == 1 and not self._queue else 0
+            self._alone = _IN_PLACE if not self._queue and _of_one_run(batch) else 0
             self._begin_batch(batch)
 
     def _begin_batch(self, batch: list[Item]) -> None:
@@ -162,7 +172,7 @@ class Writer:
             raise
         if outcomes is None:
             self._hand_over(batch, lambda: self._one_by_one(batch))
-        elif len(batch) == 1:
+        elif self._alone or len(batch) == 1:
             self._settle(batch, self._commit(db, batch, outcomes))
         else:
             self._hand_over(batch, lambda: self._commit(db, batch, outcomes))
@@ -288,6 +298,11 @@ class Writer:
     def _failures(self, batch: list[Item], error: BaseException) -> Sequence[Any]:
         return [Failure(self._blame(error))] * len(batch)
 
+    @property
+    def idle(self) -> apsw.Connection | None:
+        """The writing connection while nothing is being written: its pages are warm, so a look costs no reading."""
+        return self._db.connection if self._db is not None and not self._busy else None
+
     def look(self) -> None:
         """Ring every bell if another process wrote since the last look."""
         if not self._busy and self._db is not None:
@@ -303,8 +318,7 @@ class Writer:
             self._loop.call_soon_threadsafe(self._bells.ring_all)
 
     def _roll_back(self, db: Db) -> None:
-        db.entries.clear()
-        db.workers.clear()
+        db.forget()
         try:
             if db.connection.in_transaction:
                 db.cursor.execute("ROLLBACK")
@@ -378,3 +392,10 @@ class Writer:
             await self._loop.run_in_executor(None, self._thread.join)
         self._distrust()
 
+
+def _of_one_run(batch: list[Item]) -> bool:
+    """Say whether a batch is of one op, or of a few of the same run."""
+    if len(batch) == 1:
+        return True
+    run = batch[0][0].run
+    return len(batch) <= _IN_PLACE and run is not None and all(op.run == run for op, _ in batch)

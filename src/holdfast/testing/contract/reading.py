@@ -70,6 +70,19 @@ class ReadContract:
             page = await store.read(run, Cursor(seq))
             assert (list(page.entries), list(page.chunks), page.more, page.row.last_seq) == ([], [], False, 1)
 
+    async def test_the_last_entry_comes_with_its_row_in_one_look(self, store: Store) -> None:
+        """Who waits for an ending reads the row, the last entry and the checksum before it, of one moment."""
+        pen = Pen(store, await a_lease(store))
+        first = await store.last(pen.lease.row.run)
+        assert first is not None
+        assert (len(first.entries), first.previous, first.row.last_seq) == (1, ZERO, 1)
+        await store.commit(pen.lease, pen.next("a", "b", "c"))
+        last = await store.last(pen.lease.row.run)
+        assert last is not None
+        entries = await journal_of(store, pen.lease.row.run)
+        assert (list(last.entries), last.previous) == (entries[-1:], entries[-2].checksum)
+        assert await store.last(new_run_id()) is None
+
     async def test_a_run_that_is_not_there_is_not_found(self, store: Store) -> None:
         """Not found is its own answer."""
         with pytest.raises(NotFound):
@@ -220,10 +233,10 @@ class ListContract:
         runs = [(await a_lease(store)).row.run for _ in range(7)]
         first = await store.list(RunFilter(limit=3))
         await a_lease(store)
-        second = await store.list(RunFilter(limit=3, before=first[-1].number))
-        third = await store.list(RunFilter(limit=3, before=second[-1].number))
+        second = await store.list(RunFilter(limit=3, before=first[-1].run))
+        third = await store.list(RunFilter(limit=3, before=second[-1].run))
         assert [row.run for row in (*first, *second, *third)] == runs[::-1]
-        assert await store.list(RunFilter(before=third[-1].number)) == []
+        assert await store.list(RunFilter(before=third[-1].run)) == []
 
     async def test_each_filter_narrows(self, store: Store) -> None:
         """Name, key and labels must all match; a label matches by its name and its value."""

@@ -5,7 +5,8 @@ CREATE TABLE hf_store (
     one        INTEGER PRIMARY KEY CHECK (one = 1),
     id         TEXT    NOT NULL,
     epoch      INTEGER NOT NULL,
-    created_at INTEGER NOT NULL
+    created_at INTEGER NOT NULL,
+    next_run   INTEGER NOT NULL     -- run numbers below it are taken, by the block
 );
 
 -- A worker's row lives until its leases are voided or given up, so an owner without a row is dead.
@@ -18,7 +19,7 @@ CREATE TABLE hf_workers (
 );
 
 CREATE TABLE hf_runs (
-    number       INTEGER PRIMARY KEY,
+    number       INTEGER PRIMARY KEY,  -- says nothing but which run; the id's order is the order of creation
     run          BLOB    NOT NULL UNIQUE,
     tenant       TEXT    NOT NULL,
     key          TEXT,
