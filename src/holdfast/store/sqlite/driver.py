@@ -59,12 +59,6 @@ _ENTRIES: Final = """
      WHERE run = ?1 AND seq >= ?2 ORDER BY seq LIMIT ?3
 """
 
-_LAST: Final = (
-    SELECT.replace(" FROM ", ", p.checksum, e.seq, e.kind, e.version, e.at, e.enc, e.body, e.checksum FROM ")
-    + "LEFT JOIN hf_entries e ON e.run = r.number AND e.seq = r.last_seq "
-    "LEFT JOIN hf_entries p ON p.run = r.number AND p.seq = r.last_seq - 1 WHERE r.run = ?"
-)
-
 
 class SqliteStore:
     """One SQLite file. Several processes may have it open at once."""
@@ -307,12 +301,12 @@ class SqliteStore:
 
     async def last(self, run: RunId) -> Page | None:
         with self._read() as connection:
-            rows = connection.execute(_LAST, (id_bytes(run),)).fetchall()
-        if not rows:
-            return None
-        *row, previous, seq, kind, version, at, enc, body, checksum = rows[0]
-        entries = [StoredEntry(seq, kind, version, at, enc, body, checksum)] if seq is not None else []
-        return Page(read_row(tuple(row)), entries, (), previous if previous is not None else ZERO, False)
+            row = self._row(connection, "WHERE r.run = ?", (id_bytes(run),))
+            if row is None:
+                return None
+            # Entries never change, so the row may be looked at first and needs no snapshot with them.
+            previous, entries, _ = _page(connection, row.number, max(row.last_seq - 1, 0), 1)
+        return Page(row, entries, (), previous, False)
 
     def _row(self, connection: apsw.Connection, where: str, values: tuple[Any, ...]) -> RunRow | None:
         rows = connection.execute(SELECT + where, values).fetchall()

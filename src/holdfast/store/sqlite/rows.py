@@ -17,7 +17,8 @@ FIXED: Final = (
 MOVING: Final = "updated_at, status, reason, due_at, last_seq, head, fence, attempt, stalls, refused"
 SELECT: Final = (
     "SELECT r." + (FIXED + ", " + MOVING).replace(", ", ", r.") + ", r.inbox_seq, r.control_seq, r.seen_seq, r.guard, "
-    "r.owner, w.worker FROM hf_runs r LEFT JOIN hf_workers w ON w.number = r.owner "
+    # A subquery: the same as a left join is ten times as slow.
+    "r.owner, (SELECT worker FROM hf_workers w WHERE w.number = r.owner) FROM hf_runs r "
 )
 _FIXED_COUNT: Final = FIXED.count(",") + 1
 _MOVING_COUNT: Final = MOVING.count(",") + 1
