@@ -19,8 +19,22 @@ def _encode_foreign(value: Any) -> Any:
     """Encode what msgspec does not know: pydantic models; anything else is not data."""
     serializer = getattr(type(value), "__pydantic_serializer__", None)
     if serializer is not None:
+        _refuse_secrets(value)
         return serializer.to_python(value, mode="json")
     raise InvalidValue(f"a {type(value).__module__}.{type(value).__qualname__} is not data and cannot be stored")
+
+
+def _refuse_secrets(value: Any) -> None:
+    """Refuse a pydantic secret, which would be stored as its mask."""
+    if hasattr(type(value), "get_secret_value"):
+        raise InvalidValue("it holds a secret, which is not stored")
+    if hasattr(type(value), "__pydantic_fields__"):
+        _refuse_secrets([getattr(value, name) for name in type(value).__pydantic_fields__])
+    elif isinstance(value, Mapping):
+        _refuse_secrets(list(value.values()))
+    elif isinstance(value, list | tuple | set | frozenset):
+        for item in value:
+            _refuse_secrets(item)
 
 
 def _decode_foreign(wanted: type, value: Any) -> Any:
@@ -115,18 +129,24 @@ def canonical(value: Any, what: str = "the input") -> bytes:
         PayloadTooLarge: it is over the limit.
     """
     try:
-        body = _SORTED.encode(value)
-    except TypeError:
-        # Keys that are not text: turn them into text first, as the stored form does.
-        body = _SORTED.encode(_ANY.decode(encode(value, what)))
+        body = _sorted(value)
     except InvalidValue as error:
         raise InvalidValue(f"{what}: {error}") from None
     except RecursionError:
         raise InvalidValue(f"{what} is nested more than {limits.NESTING} levels deep") from None
-    except (ValueError, OverflowError, msgspec.MsgspecError) as error:
+    except (TypeError, ValueError, OverflowError, msgspec.MsgspecError) as error:
         raise InvalidValue(f"{what} cannot be stored: {error}") from error
     _check(value, body, what)
     return body
+
+
+def _sorted(value: Any) -> bytes:
+    try:
+        return _SORTED.encode(value)
+    except TypeError:
+        # Keys that are not text: turn them into text first, as the stored form does, and sets into sorted lists.
+        text = msgspec.to_builtins(value, str_keys=True, order="sorted", enc_hook=_encode_foreign)
+        return _SORTED.encode(text)
 
 
 def digest(value: Any, what: str = "the input") -> str:
