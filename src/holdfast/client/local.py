@@ -167,18 +167,22 @@ class LocalClient:
     async def wait(
         self, run: RunId, *, timeout_seconds: float | None = None, or_person: bool = False
     ) -> Ending:
+        give_up = asyncio.get_running_loop().time() + timeout_seconds if timeout_seconds is not None else None
         bell = self._store.watch(run_id(run), entries=False)
+        page = None
         try:
-            async with asyncio.timeout(timeout_seconds):
-                while True:
-                    page = await self._store.last(run)
-                    if page is None or page.row.tenant != self._tenant:
-                        raise NotFound(f"run {run}")
-                    if self._at_rest(page.row) or (or_person and _waits_for_person(page.row)):
-                        return await self._ending(page)
-                    await bell.wait(_LOOK_SECONDS)
-        except TimeoutError:
-            raise TimeoutError(f"run {run} has not ended after {timeout_seconds:g} s; it goes on") from None
+            while True:
+                page = page or await self._store.last(run)
+                if page is None or page.row.tenant != self._tenant:
+                    raise NotFound(f"run {run}")
+                if self._at_rest(page.row) or (or_person and _waits_for_person(page.row)):
+                    return await self._ending(page)
+                left = _LOOK_SECONDS
+                if give_up is not None:
+                    left = min(left, give_up - asyncio.get_running_loop().time())
+                    if left <= 0:
+                        raise TimeoutError(f"run {run} has not ended after {timeout_seconds:g} s; it goes on")
+                page = await bell.wait(left)
         finally:
             bell.close()
 

@@ -2,8 +2,10 @@
 
 import asyncio
 from collections import defaultdict
+from collections.abc import Callable
 
 from holdfast.core.ids import RunId
+from holdfast.store.protocol import Page
 
 
 Topic = tuple[RunId | None, bool]
@@ -13,24 +15,39 @@ Topic = tuple[RunId | None, bool]
 class Bell:
     """One watcher's bell."""
 
-    __slots__ = ("_bells", "_rung", "_topic")
+    __slots__ = ("_bells", "_ending", "_loop", "_rung", "_topic", "_waiter")
 
     def __init__(self, bells: "Bells", topic: Topic) -> None:
         self._bells, self._topic = bells, topic
-        self._rung = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._rung = False
+        self._ending: Page | None = None
+        self._waiter: asyncio.Future[None] | None = None
 
-    def ring(self) -> None:
+    def ring(self, ending: Page | None = None) -> None:
         """Wake the watcher, now or when it next waits."""
-        self._rung.set()
+        self._rung = True
+        self._ending = ending
+        self._wake()
 
-    async def wait(self, timeout_seconds: float | None = None) -> None:
-        """Return when it rang since it was taken, or when the time is over."""
-        try:
-            async with asyncio.timeout(timeout_seconds):
-                await self._rung.wait()
-        except TimeoutError:
-            pass
-        self._rung.clear()
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def wait(self, timeout_seconds: float | None = None) -> Page | None:
+        """Return when it rang since the last wait, or when the time is over; with the run's ending if it came along."""
+        if not self._rung:
+            self._waiter = self._loop.create_future()
+            timer = self._loop.call_later(timeout_seconds, self._wake) if timeout_seconds is not None else None
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+                if timer is not None:
+                    timer.cancel()
+        self._rung = False
+        ending, self._ending = self._ending, None
+        return ending
 
     def close(self) -> None:
         """Stop listening."""
@@ -61,13 +78,15 @@ class Bells:
             if not bells:
                 del self._by_topic[topic]
 
-    def ring(self, run: RunId | None, *, moved: bool = True) -> None:
-        """Ring for one run; `moved` when it also stands elsewhere than before."""
+    def ring(self, run: RunId | None, *, moved: bool = True, ending: Callable[[], Page] | None = None) -> None:
+        """Ring for one run; `moved` when it also stands elsewhere than before, `ending` when it has ended."""
         for bell in self._by_topic.get((run, True), ()):
             bell.ring()
         if moved:
-            for bell in self._by_topic.get((run, False), ()):
-                bell.ring()
+            watchers = self._by_topic.get((run, False), ())
+            page = ending() if ending is not None and watchers else None
+            for bell in watchers:
+                bell.ring(page)
 
     def ring_all(self) -> None:
         """Ring every bell: somebody outside this process wrote."""

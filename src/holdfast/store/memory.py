@@ -204,7 +204,7 @@ class MemoryStore:
 
     async def last(self, run: RunId) -> Page | None:
         row = self._rows.get(run)
-        return await self.read(run, Cursor(row.last_seq - 1), chunks=False) if row is not None else None
+        return await self.read(run, Cursor(row.last_seq - 1), chunks=False, limit=1) if row is not None else None
 
     async def claim(
         self, worker: WorkerId, serves: Mapping[str, str], *, limit: int, runs: Sequence[RunId] | None = None

@@ -276,8 +276,11 @@ class Transaction(Protocol):
 class Watch(Protocol):
     """A bell that rings when there may be something new; polling is the truth."""
 
-    async def wait(self, timeout_seconds: float | None = None) -> None:
-        """Return when it rang since the watch was taken, or when the time is over."""
+    async def wait(self, timeout_seconds: float | None = None) -> Page | None:
+        """Return when it rang since the last wait, or when the time is over.
+
+        A watch of where a run stands may bring the run's ending along, as `last` would return it.
+        """
         ...
 
     def close(self) -> None:
@@ -340,7 +343,7 @@ class Store(Protocol):
         ...
 
     async def last(self, run: RunId) -> Page | None:
-        """Return the row and the last entry in one look; None when there is no such run."""
+        """Return a run's row and, if it has ended, its last entry; None when there is no such run."""
         ...
 
     async def claim(

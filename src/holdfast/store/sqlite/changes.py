@@ -28,6 +28,7 @@ from holdfast.store.protocol import (
     NewPost,
     NewRun,
     Outcome,
+    Page,
     Posted,
     RunRow,
 )
@@ -215,6 +216,18 @@ class CommitOp:
             return HeadMoved(last_seq)
         return InboxMoved(inbox_seq, control_seq)
 
+    def _ending(self) -> Page:
+        """Return what a reader would now find of a run that this commit ended."""
+        change, to = self._change, self._change.change
+        assert to is not None
+        last = change.entries[-1]
+        row = replace(
+            self._lease.row, status=to.status, reason=to.reason, due_at=None, owner=None, last_seq=last.seq,
+            head=last.checksum, updated_at=last.at,
+        )  # fmt: skip
+        before = change.entries[-2].checksum if len(change.entries) > 1 else change.previous
+        return Page(row, [last], (), before, False)
+
     def settled(self, db: Db) -> Outcome | None:
         """Say, under the write lock, whether a COMMIT of unknown outcome took: the head's checksum tells."""
         found = db.rows("SELECT head, last_seq FROM hf_runs WHERE number = ?", (self._lease.row.number,))
@@ -222,11 +235,13 @@ class CommitOp:
             return Committed(self._values[0])
         return None
 
-    def ring(self, bells: Bells) -> None:
+    def ring(self, bells: Bells, outcome: Any) -> None:
         """Wake the run's readers, and whoever it posted to or made claimable."""
         change = self._change
-        moved = change.change is not None
-        bells.ring(self._lease.row.run, moved=moved)
+        if outcome.__class__ is not Committed:
+            return
+        ended = change.change is not None and change.change.status.terminal
+        bells.ring(self.run, moved=change.change is not None, ending=self._ending if ended else None)
         for post in change.posts:
             bells.ring(post.run)
         if change.posts or change.children or (change.change is not None and not change.change.status.terminal):

@@ -304,6 +304,8 @@ class SqliteStore:
             row = self._row(connection, "WHERE r.run = ?", (id_bytes(run),))
             if row is None:
                 return None
+            if not row.status.terminal:
+                return Page(row, (), (), ZERO, False)
             # Entries never change, so the row may be looked at first and needs no snapshot with them.
             previous, entries, _ = _page(connection, row.number, max(row.last_seq - 1, 0), 1)
         return Page(row, entries, (), previous, False)

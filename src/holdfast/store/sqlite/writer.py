@@ -36,7 +36,7 @@ class Op(Protocol):
         """After a COMMIT of unknown outcome: return the outcome if it took, None if it did not."""
         ...
 
-    def ring(self, bells: Bells) -> None:
+    def ring(self, bells: Bells, outcome: Any) -> None:
         """Wake whoever listens for what this op did."""
         ...
 
@@ -65,7 +65,7 @@ class Do:
         """Where nothing tells whether it took, its caller hears of the failure and asks again."""
         return self._settled(db) if self._settled is not None else None
 
-    def ring(self, bells: Bells) -> None:
+    def ring(self, bells: Bells, outcome: Any) -> None:
         """Wake those it was made with."""
         for run in self._rings:
             bells.ring(run)
@@ -216,8 +216,8 @@ class Writer:
 
     def _settle(self, batch: list[Item], outcomes: Sequence[Any]) -> None:
         if self._bells:
-            for op, _ in batch:
-                op.ring(self._bells)
+            for (op, _), outcome in zip(batch, outcomes, strict=True):
+                op.ring(self._bells, outcome)
         for (_, future), outcome in zip(batch, outcomes, strict=True):
             if outcome.__class__ is Failure:
                 future.set_exception(outcome.error)

@@ -3,11 +3,11 @@
 import asyncio
 from collections.abc import Awaitable
 from hashlib import sha256
+from typing import Any
 
 import pytest
 
 from holdfast.core import limits
-from holdfast.core.checksum import ZERO
 from holdfast.core.cursor import START, Cursor
 from holdfast.core.errors import Damaged, NotFound
 from holdfast.core.ids import TENANT, new_run_id
@@ -70,18 +70,32 @@ class ReadContract:
             page = await store.read(run, Cursor(seq))
             assert (list(page.entries), list(page.chunks), page.more, page.row.last_seq) == ([], [], False, 1)
 
-    async def test_the_last_entry_comes_with_its_row_in_one_look(self, store: Store) -> None:
-        """Who waits for an ending reads the row, the last entry and the checksum before it, of one moment."""
+    async def test_the_last_entry_comes_with_the_row_of_a_run_that_ended(self, store: Store) -> None:
+        """Who waits for an ending reads the row, the last entry and the checksum before it in one look."""
         pen = Pen(store, await a_lease(store))
-        first = await store.last(pen.lease.row.run)
-        assert first is not None
-        assert (len(first.entries), first.previous, first.row.last_seq) == (1, ZERO, 1)
-        await store.commit(pen.lease, pen.next("a", "b", "c"))
+        before = await store.last(pen.lease.row.run)
+        assert before is not None
+        assert (before.row.last_seq, before.row.status) == (1, Status.QUEUED)
+        await store.commit(pen.lease, pen.next("a", "b", "end", change=RowChange(status=Status.COMPLETED)))
         last = await store.last(pen.lease.row.run)
         assert last is not None
         entries = await journal_of(store, pen.lease.row.run)
         assert (list(last.entries), last.previous) == (entries[-1:], entries[-2].checksum)
+        assert last.row.status is Status.COMPLETED
         assert await store.last(new_run_id()) is None
+
+    async def test_a_watch_that_brings_the_ending_brings_what_a_look_would_find(self, store: Store) -> None:
+        """The ending may come along with the bell; it is then the stored one."""
+        pen = Pen(store, await a_lease(store))
+        bell = store.watch(pen.lease.row.run, entries=False)
+        await store.commit(pen.lease, pen.next("a", "end", change=RowChange(status=Status.FAILED, reason="why")))
+        brought, found = await bell.wait(10), await store.last(pen.lease.row.run)
+        bell.close()
+        assert found is not None
+        if brought is not None:
+            told = (brought.row.status, brought.row.reason, brought.row.last_seq, brought.row.head, brought.previous)
+            assert told == (found.row.status, found.row.reason, found.row.last_seq, found.row.head, found.previous)
+            assert list(brought.entries) == list(found.entries)
 
     async def test_a_run_that_is_not_there_is_not_found(self, store: Store) -> None:
         """Not found is its own answer."""
@@ -354,7 +368,7 @@ def _blob(body: bytes) -> NewBlob:
     return NewBlob(sha256(body).hexdigest(), body)
 
 
-async def _rung(*waiting: "asyncio.Future[None]") -> None:
+async def _rung(*waiting: "asyncio.Future[Any]") -> None:
     _, left = await asyncio.wait(waiting, timeout=10)
     for wait in left:
         wait.cancel()
