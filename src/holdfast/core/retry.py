@@ -32,8 +32,11 @@ class Retry:
 
         Half of the wait is fixed and half by chance, so that many runs that failed together do not come back together.
         """
-        # Cap the exponent before it overflows: 2.0 ** 2000 raises.
-        full = min(seconds(self.most), seconds(self.first) * self.factor ** min(attempt - 1, 500))
+        first, most = seconds(self.first), seconds(self.most)
+        try:
+            full = min(most, first * float(self.factor) ** (attempt - 1))
+        except OverflowError:
+            full = most if first else 0.0
         return full * (0.5 + jitter / 2)
 
 
