@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.core import limits
+from holdfast.core.checksum import ZERO
 from holdfast.core.cursor import START, Cursor
 from holdfast.core.errors import Damaged, NotFound
 from holdfast.core.ids import TENANT, new_run_id
