@@ -13,7 +13,7 @@ from holdfast.client.protocol import Client, Ending, RunSummary
 from holdfast.client.run import Run
 from holdfast.client.start import Start
 from holdfast.core.codec import Codec
-from holdfast.core.errors import InvalidInput, Misuse, NoStore, RunError, StoreRefused
+from holdfast.core.errors import InvalidInput, Misuse, NoStore, StoreRefused
 from holdfast.core.ids import RunId, run_id
 from holdfast.core.retry import seconds
 from holdfast.core.status import Status
@@ -227,7 +227,13 @@ class Opening:
     """A runtime about to be opened: await it, or use it in `async with` or in a plain `with`."""
 
     def __init__(
-        self, store: str | Store | None, app: App | None, *, work: bool, concurrency: int, only: set[RunId] | None = None
+        self,
+        store: str | Store | None,
+        app: App | None,
+        *,
+        work: bool,
+        concurrency: int,
+        only: set[RunId] | None = None,
     ) -> None:
         if concurrency < 1:
             raise InvalidInput(f"concurrency= must be at least 1, not {concurrency}")

@@ -127,7 +127,9 @@ class LocalClient:
                 return run
             case KeyTaken(run=run, differs=differs):
                 what = " and ".join(differs)
-                raise Conflict(f"key {start.key!r} belongs to run {run}, whose {what} differs", run=run, differs=differs)
+                raise Conflict(
+                    f"key {start.key!r} belongs to run {run}, whose {what} differs", run=run, differs=differs
+                )
 
     async def find(self, key: str) -> RunId:
         row = await self._store.find(self._tenant, checked_key(key))
@@ -157,16 +159,12 @@ class LocalClient:
         which = RunFilter(status=status, name=name, labels=labels or {}, before=older, limit=limit)
         return [RunSummary(**_summary_fields(row)) for row in await self._store.list(which)]
 
-    async def events(
-        self, run: RunId, *, after: str | int | None = None, follow: bool = True
-    ) -> AsyncIterator[Event]:
+    async def events(self, run: RunId, *, after: str | int | None = None, follow: bool = True) -> AsyncIterator[Event]:
         await self._row(run)
         async for event in feed(self._store, run, after, follow=follow):
             yield event
 
-    async def wait(
-        self, run: RunId, *, timeout_seconds: float | None = None, or_person: bool = False
-    ) -> Ending:
+    async def wait(self, run: RunId, *, timeout_seconds: float | None = None, or_person: bool = False) -> Ending:
         give_up = asyncio.get_running_loop().time() + timeout_seconds if timeout_seconds is not None else None
         bell = self._store.watch(run_id(run), entries=False)
         page = None
@@ -331,6 +329,8 @@ def _waits_for_person(row: RunRow) -> bool:
 
 def _aside(row: RunRow, state: RunState) -> bool:
     """Say whether the row alone says that the run was set aside; that is written without touching the journal."""
-    return row.status is Status.QUARANTINED or row.reason.startswith("unknown_entry") or state.finished is None and (
-        row.status is Status.QUEUED
+    return (
+        row.status is Status.QUARANTINED
+        or row.reason.startswith("unknown_entry")
+        or (state.finished is None and (row.status is Status.QUEUED))
     )

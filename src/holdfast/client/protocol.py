@@ -122,9 +122,7 @@ class Client(Protocol):
         """Yield a run's events after a cursor."""
         ...
 
-    async def wait(
-        self, run: RunId, *, timeout_seconds: float | None = None, or_person: bool = False
-    ) -> Ending:
+    async def wait(self, run: RunId, *, timeout_seconds: float | None = None, or_person: bool = False) -> Ending:
         """Return when the run has ended or rests where only other code can help; `or_person` also where a person can.
 
         Raises:

@@ -22,4 +22,4 @@ def derived_uuid(seed: str, step: str) -> UUID:
 
 def derived_random(seed: str, branch: str) -> Random:
     """Return a generator that gives a branch the same numbers on every replay."""
-    return Random(_derive(seed, "random", branch, 32))  # noqa: S311 - repeatable on purpose
+    return Random(_derive(seed, "random", branch, 32))

@@ -91,9 +91,7 @@ class Context:
         self, function: Callable[[*Args], Awaitable[R]], /, *args: *Args, **options: Unpack[StepOptions]
     ) -> R: ...
     @overload
-    async def step(
-        self, function: Callable[[*Args], R], /, *args: *Args, **options: Unpack[StepOptions]
-    ) -> R: ...
+    async def step(self, function: Callable[[*Args], R], /, *args: *Args, **options: Unpack[StepOptions]) -> R: ...
     async def step(self, function: Any, /, *args: Any, **options: Any) -> Any:  # type: ignore[misc]
         """Call `function(*args)` and record its result; a step with a recorded outcome returns it instead.
 
@@ -229,7 +227,7 @@ def _declare(call: StepCall, policy: dict[str, Any]) -> None:
     unknown = sorted(set(policy) - known)
     if unknown:
         raise InvalidInput(
-            f"ctx.step takes no {', '.join(unknown)}=: keywords are Holdfast's; use functools.partial for the function's"
+            f"ctx.step takes no {', '.join(unknown)}=: keywords are Holdfast's; functools.partial carries the function's"
         )
     if (effect := as_effect(policy.get("effect"))) is not None:
         call.effect = effect
@@ -244,4 +242,3 @@ def _declare(call: StepCall, policy: dict[str, Any]) -> None:
     if policy.get("returns") is not None:
         call.codec = Codec(policy["returns"])
     call.not_performed = policy.get("not_performed") or call.not_performed
-

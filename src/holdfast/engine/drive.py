@@ -19,7 +19,6 @@ from holdfast.journal.journal import Journal, load
 from holdfast.journal.replay import Replay
 from holdfast.store.protocol import Committed, InboxMoved, Lease, Outcome, Pending, RowChange, Store, Transaction
 
-
 _REPLAYED_AT_ONCE: Final = 200
 Refusal = TypeVar("Refusal", bound=Diverged | Damaged)
 T = TypeVar("T")
@@ -216,7 +215,7 @@ class Drive:
             refused=refused,
             seen_seq=self.journal.inbox_seq,
         )
-        # A post that came since the last look refuses this once; it is then behind `seen_seq`, so the run wakes at once.
+        # A post that came since the last look refuses this once; it is beyond `seen_seq` then, and wakes the run at once.
         await self.write(entry, change=change)
 
     async def finish(self, entry: e.RunFinished, blobs: Sequence[Any] = ()) -> None:

@@ -40,7 +40,14 @@ class StepCall:
     def __init__(
         self, drive: Drive, code: StepCode, args: Sequence[Any], keywords: dict[str, Any], key: str, digest: str
     ) -> None:
-        self.drive, self.code, self.args, self.keywords, self.key, self.digest = drive, code, args, keywords, key, digest
+        self.drive, self.code, self.args, self.keywords, self.key, self.digest = (
+            drive,
+            code,
+            args,
+            keywords,
+            key,
+            digest,
+        )
         self.codec: Codec = code.own_codec
         policy = code.policy
         self.effect: Effect = policy.effect or Effect.REPEAT
@@ -115,9 +122,7 @@ class StepCall:
 
     async def _intend(self, attempt: int) -> int:
         timeout = int(self.timeout * 1e6) if self.timeout is not None else None
-        entry = e.StepStarted(
-            step=self.key, digest=self.digest, effect=self.effect, attempt=attempt, timeout=timeout
-        )
+        entry = e.StepStarted(step=self.key, digest=self.digest, effect=self.effect, attempt=attempt, timeout=timeout)
         drive = self.drive
         drive.cancelled_late = False
         await drive.write(entry, guarded=True)
@@ -243,9 +248,7 @@ class StepCall:
 
     async def _doubt(self, why: str, attempt: int, started_at: int, error: BaseException | None) -> Any:
         info = error_info(error, self.drive.secrets) if error is not None else None
-        await self.drive.write(
-            e.StepDoubted(step=self.key, why=why, attempt=attempt, error=info), drop=self._drop()
-        )
+        await self.drive.write(e.StepDoubted(step=self.key, why=why, attempt=attempt, error=info), drop=self._drop())
         timeout = int(self.timeout * 1e6) if self.timeout is not None else None
         text = f"{info.type}: {info.message}" if info is not None else why
         return await self._resolve(r.InQuestion(attempt, started_at, timeout, text))
@@ -268,7 +271,9 @@ class StepCall:
                 await self._write_resolved(how="verify", outcome="done", raw=raw, blob=blob, blobs=blobs)
                 return back
         if self.in_doubt == "wait":
-            await self.drive.park("doubt", due_at=None, step=self.key, detail=f"step {self.key} is in doubt: {doubt.why}")
+            await self.drive.park(
+                "doubt", due_at=None, step=self.key, detail=f"step {self.key} is in doubt: {doubt.why}"
+            )
         await self._write_resolved(how="policy", outcome="unknown")
         raise InDoubt(step=self.key, message=doubt.why, attempts=doubt.attempt)
 

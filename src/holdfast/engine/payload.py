@@ -106,5 +106,3 @@ def is_failure(error: BaseException) -> bool:
         task = asyncio.current_task()
         return task is not None and task.cancelling() == 0
     return True
-
-

@@ -304,4 +304,3 @@ async def _set_aside(drive: Drive, error: HoldfastError) -> None:
     await drive.store.commit(
         lease, Commit(after=row.last_seq, previous=row.head, entries=(), change=change, progress=False)
     )
-

@@ -70,9 +70,7 @@ class Reopened(Struct, frozen=True):
     attempt: int
 
 
-Answer = (
-    Fresh | Recorded | Failed | Retrying | Cancelled | Interrupted | InQuestion | GivenUp | Reopened
-)
+Answer = Fresh | Recorded | Failed | Retrying | Cancelled | Interrupted | InQuestion | GivenUp | Reopened
 FRESH = Fresh()
 
 
@@ -135,14 +133,19 @@ class Replay:
 
     def _close(self, entry: e.Entry, step: str, digest: str | None, answer: Answer) -> None:
         record = self._record(entry, step, digest, FRESH)
-        if isinstance(record.answer, Recorded | Failed | Cancelled | GivenUp):
-            raise Damaged(run=entry.run, seq=entry.seq, what=f"step {step} was closed before, by entry {record.seq}")
+        self._check_open(entry, record)
         record.answer = answer
 
     def _open(self, entry: e.StepStarted) -> None:
         answer = Interrupted(entry.effect, entry.attempt, entry.at, entry.timeout)
         record = self._record(entry, entry.step, entry.digest, answer)
+        self._check_open(entry, record)
         record.answer, record.started_at, record.timeout = answer, entry.at, entry.timeout
+
+    def _check_open(self, entry: e.Entry, record: _Record) -> None:
+        if isinstance(record.answer, Recorded | Failed | Cancelled | GivenUp):
+            what = f"step {record.key} was closed before, by entry {record.seq}"
+            raise Damaged(run=entry.run, seq=entry.seq, what=what)
 
     def _doubt(self, entry: e.StepDoubted) -> None:
         record = self._record(entry, entry.step, None, FRESH)

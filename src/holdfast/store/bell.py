@@ -7,7 +7,6 @@ from collections.abc import Callable
 from holdfast.core.ids import RunId
 from holdfast.store.protocol import Page
 
-
 Topic = tuple[RunId | None, bool]
 """A run and whether its entries matter (or only where it stands); no run: whatever may be claimed."""
 

@@ -112,7 +112,8 @@ class MemoryStore:
 
     def create_soon(self, new: NewRun, *, worker: WorkerId) -> tuple[Lease, Pending[Created]] | None:
         created = self._create(new, worker)
-        assert isinstance(created, Created) and created.lease is not None
+        assert isinstance(created, Created)
+        assert created.lease is not None
         return created.lease, _Done(created)
 
     def commit(self, lease: Lease, change: Commit) -> Pending[Outcome]:

@@ -12,7 +12,6 @@ from holdfast.core.entry import BudgetMove
 from holdfast.core.ids import Fence, RunId, WorkerId
 from holdfast.core.status import Status
 
-
 T_co = TypeVar("T_co", covariant=True)
 
 

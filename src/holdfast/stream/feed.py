@@ -18,7 +18,9 @@ _LOOK_SECONDS: Final = 1.0
 _set: Final = msgspec.structs.force_setattr
 
 
-async def feed(store: Store, run: RunId, after: str | int | None = None, *, follow: bool = True) -> AsyncIterator[Event]:
+async def feed(
+    store: Store, run: RunId, after: str | int | None = None, *, follow: bool = True
+) -> AsyncIterator[Event]:
     """Yield what follows `after`; with `follow`, go on until the run has ended.
 
     Raises:

@@ -32,7 +32,18 @@ from holdfast.store.protocol import (
     Posted,
     RunRow,
 )
-from holdfast.store.sqlite.rows import FIXED, MOVING, SELECT, Seal, first_row, fixed_of, guard, moving_of, read_row, seal
+from holdfast.store.sqlite.rows import (
+    FIXED,
+    MOVING,
+    SELECT,
+    Seal,
+    first_row,
+    fixed_of,
+    guard,
+    moving_of,
+    read_row,
+    seal,
+)
 
 # The check and the write are one statement: a worker that lost its lease matches no row.
 _ADVANCE: Final = """
@@ -53,16 +64,22 @@ _INSERT_RUN: Final = (
     f"INSERT INTO hf_runs ({FIXED}, {MOVING}, owner, inbox_seq, control_seq, seen_seq, guard) "
     f"VALUES ({', '.join('?' * (FIXED.count(',') + MOVING.count(',') + 2))}, ?, 0, 0, 0, ?)"
 )
-_DUE: Final = SELECT + """
+_DUE: Final = (
+    SELECT
+    + """
     JOIN json_each(?1) s ON s.key = r.name
     WHERE r.owner IS NULL AND r.due_at IS NOT NULL AND r.due_at <= ?2 AND r.status IN ('queued', 'waiting')
       AND instr(r.refused, '|' || s.value || '|') = 0 ORDER BY r.due_at LIMIT ?3
 """
-_POSTED: Final = SELECT + """
+)
+_POSTED: Final = (
+    SELECT
+    + """
     JOIN json_each(?1) s ON s.key = r.name
     WHERE r.owner IS NULL AND r.inbox_seq > r.seen_seq AND r.status IN ('queued', 'waiting')
       AND instr(r.refused, '|' || s.value || '|') = 0 LIMIT ?2
 """
+)
 _ONE: Final = SELECT + "WHERE r.run = ?"
 _CLAIM: Final = """
     UPDATE hf_runs SET owner = ?, fence = ?, attempt = ?, stalls = ?, guard = ? WHERE number = ? AND owner IS NULL
@@ -199,8 +216,8 @@ class CommitOp:
             )
         if change.cursor is not None and row.conversation is not None:
             db.rows(
-                "INSERT INTO hf_conversations (tenant, conversation, last_turn, harness, cursor) VALUES (?, ?, 0, ?, ?) "
-                "ON CONFLICT (tenant, conversation) DO UPDATE SET harness = excluded.harness, cursor = excluded.cursor",
+                "INSERT INTO hf_conversations (tenant, conversation, last_turn, harness, cursor) "
+                "VALUES (?, ?, 0, ?, ?) ON CONFLICT (tenant, conversation) DO UPDATE SET harness = excluded.harness, cursor = excluded.cursor",
                 (row.tenant, row.conversation, *change.cursor),
             )
 
@@ -294,7 +311,9 @@ def _known_key(db: Db, wanted: RunRow) -> Existing | KeyTaken | None:
     if not tombstone and row is None:
         return None
     run, name, digest, conversation = (
-        (id_text(tombstone[0][0]), *tombstone[0][1:]) if tombstone else (row.run, row.name, row.digest, row.conversation)  # type: ignore[union-attr]
+        (id_text(tombstone[0][0]), *tombstone[0][1:])
+        if tombstone
+        else (row.run, row.name, row.digest, row.conversation)  # type: ignore[union-attr]
     )
     pairs = (("name", name, wanted.name), ("input", digest, wanted.digest))
     differs = tuple(what for what, has, wants in pairs if has != wants)
@@ -380,7 +399,9 @@ def release(db: Db, worker: WorkerId, keep: Sequence[RunId]) -> int:
             continue
         row = replace(row, stalls=max(0, row.stalls - 1))
         crc = values[-3] if row.damage else guard(seal(fixed_of(row)), moving_of(row))
-        db.rows("UPDATE hf_runs SET owner = NULL, stalls = ?, guard = ? WHERE number = ?", (row.stalls, crc, row.number))
+        db.rows(
+            "UPDATE hf_runs SET owner = NULL, stalls = ?, guard = ? WHERE number = ?", (row.stalls, crc, row.number)
+        )
         released += 1
     return released
 
@@ -430,7 +451,17 @@ def add_chunks(db: Db, lease: Lease, owner: int, chunks: Sequence[NewChunk], at:
             "INSERT INTO hf_chunks (run, seq, fence, number, step, attempt, offset, at, enc, body) "
             "SELECT number, last_seq, fence, ?, ?, ?, ?, ?, 0, ? FROM hf_runs "
             "WHERE number = ? AND owner = ? AND fence = ?",
-            (chunk.number, chunk.step, chunk.attempt, chunk.offset, at, chunk.body, lease.row.number, owner, lease.fence),
+            (
+                chunk.number,
+                chunk.step,
+                chunk.attempt,
+                chunk.offset,
+                at,
+                chunk.body,
+                lease.row.number,
+                owner,
+                lease.fence,
+            ),
         )
         if changed != 1:
             return False

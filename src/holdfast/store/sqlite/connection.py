@@ -140,7 +140,9 @@ def _migrate(connection: apsw.Connection, path: str, now: Callable[[], int]) -> 
             if version == 0:
                 connection.execute(f"PRAGMA application_id={schema.APPLICATION_ID}")
                 row = (str(uuid_utils.uuid7()), now())
-                connection.execute("INSERT INTO hf_store (one, id, epoch, created_at, next_run) VALUES (1, ?, 1, ?, 1)", row)
+                connection.execute(
+                    "INSERT INTO hf_store (one, id, epoch, created_at, next_run) VALUES (1, ?, 1, ?, 1)", row
+                )
             connection.execute(f"PRAGMA user_version={version + 1}")
             connection.execute("COMMIT")
         except BaseException:

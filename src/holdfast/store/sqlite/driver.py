@@ -418,9 +418,7 @@ class _Refused(Exception):
         self.outcome = outcome
 
 
-def _page(
-    connection: apsw.Connection, number: int, after: int, limit: int
-) -> tuple[bytes, list[StoredEntry], bool]:
+def _page(connection: apsw.Connection, number: int, after: int, limit: int) -> tuple[bytes, list[StoredEntry], bool]:
     entries: list[StoredEntry] = []
     previous, size = ZERO, 0
     values: Any

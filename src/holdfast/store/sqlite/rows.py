@@ -1,7 +1,6 @@
 """A run's row in SQLite, its CRC, and its form in the domain."""
 
-from struct import Struct
-from struct import error as StructError
+import struct
 from typing import Any, Final
 from zlib import crc32
 
@@ -11,9 +10,7 @@ from holdfast.core.ids import Fence, WorkerId, id_bytes, id_text
 from holdfast.core.status import Status
 from holdfast.store.protocol import Lease, NewRun, RowChange, RunRow
 
-FIXED: Final = (
-    "number, run, tenant, key, name, digest, code, pin, labels, parent, root, conversation, turn, created_at"
-)
+FIXED: Final = "number, run, tenant, key, name, digest, code, pin, labels, parent, root, conversation, turn, created_at"
 MOVING: Final = "updated_at, status, reason, due_at, last_seq, head, fence, attempt, stalls, refused"
 SELECT: Final = (
     "SELECT r." + (FIXED + ", " + MOVING).replace(", ", ", r.") + ", r.inbox_seq, r.control_seq, r.seen_seq, r.guard, "
@@ -22,7 +19,7 @@ SELECT: Final = (
 )
 _FIXED_COUNT: Final = FIXED.count(",") + 1
 _MOVING_COUNT: Final = MOVING.count(",") + 1
-_NUMBERS: Final = Struct(">5q").pack
+_NUMBERS: Final = struct.Struct(">5q").pack
 _decode_labels: Final = msgspec.json.Decoder(dict[str, str]).decode
 _encode: Final = msgspec.json.Encoder(order="sorted").encode
 
@@ -92,7 +89,7 @@ def first_row(new: NewRun, number: int, *, claimed: bool) -> RunRow:
 def read_row(values: tuple[Any, ...]) -> RunRow:
     """Return the row; one whose CRC does not match, or that cannot be read at all, says so in `damage`."""
     fixed, moving = values[:_FIXED_COUNT], values[_FIXED_COUNT : _FIXED_COUNT + _MOVING_COUNT]
-    inbox_seq, control_seq, seen_seq, stored, owner, worker = values[_FIXED_COUNT + _MOVING_COUNT :]
+    inbox_seq, control_seq, seen_seq, stored, _, worker = values[_FIXED_COUNT + _MOVING_COUNT :]
     try:
         damage = "" if guard(seal(fixed), moving) == stored else "its row's checksum does not match"
         if not 0 <= control_seq <= inbox_seq or not 0 <= seen_seq <= inbox_seq:
@@ -128,7 +125,7 @@ def read_row(values: tuple[Any, ...]) -> RunRow:
             seen_seq=seen_seq,
             damage=damage,
         )
-    except (ValueError, TypeError, AttributeError, StructError, msgspec.MsgspecError) as error:
+    except (ValueError, TypeError, AttributeError, struct.error, msgspec.MsgspecError) as error:
         return _unreadable(fixed, error)
 
 

@@ -60,9 +60,7 @@ def _authorize(action: int, first: str | None, second: str | None, database: str
     return apsw.SQLITE_OK
 
 
-def call_guarded(
-    connection: apsw.Connection, work: Callable[[SqliteTransaction], R], *, deadline_seconds: float
-) -> R:
+def call_guarded(connection: apsw.Connection, work: Callable[[SqliteTransaction], R], *, deadline_seconds: float) -> R:
     """Call `work` with a transaction object on `connection`, whose transaction is open and stays so.
 
     Raises:

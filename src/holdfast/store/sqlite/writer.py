@@ -335,10 +335,8 @@ class Writer:
         """Close a connection that failed to read, write or sync; the next batch opens another."""
         db, self._db = self._db, None
         if db is not None:
-            try:
+            with contextlib.suppress(apsw.Error):
                 db.connection.close(True)
-            except apsw.Error:
-                pass
 
     def _open(self) -> Db:
         if self._db is None:
