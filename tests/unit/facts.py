@@ -1,6 +1,6 @@
 """One entry of every kind with each of its fields set, and one with only those that must be."""
 
-from typing import Final
+from typing import Any, Final
 
 from msgspec import Raw
 
@@ -91,3 +91,33 @@ LEAST: Final[tuple[e.Entry, ...]] = (
     e.RunParked(status=Status.PAUSED, reason="asked"),
     e.RunFinished(status=Status.COMPLETED),
 )
+
+
+def intent(step: str = "0/pay#1", *, attempt: int = 1, timeout: int | None = 9) -> e.Entry:
+    """Return the intent of a `once` step."""
+    return e.StepStarted(step=step, digest=DIGEST, effect=Effect.ONCE, attempt=attempt, timeout=timeout)
+
+
+def completed(step: str = "0/pay#1", value: bytes = b"1") -> e.Entry:
+    """Return a step's result."""
+    return e.StepCompleted(step=step, digest=DIGEST, raw=Raw(value))
+
+
+def failed(step: str = "0/pay#1", **fields: Any) -> e.Entry:
+    """Return a step's failure."""
+    return e.StepFailed(step=step, digest=DIGEST, error=e.ErrorInfo(type="ValueError", message="no"), **fields)
+
+
+def doubted(step: str = "0/pay#1", *, why: str = "crash", **fields: Any) -> e.Entry:
+    """Return a step's doubt."""
+    return e.StepDoubted(step=step, why=why, **fields)
+
+
+def resolved(outcome: str, step: str = "0/pay#1", *, value: bytes = b"null") -> e.Entry:
+    """Return the end of a doubt by a person's word."""
+    return e.StepResolved(step=step, how="person", outcome=outcome, raw=Raw(value))
+
+
+def resumed(fence: int) -> e.Entry:
+    """Return a resume under a fence."""
+    return e.RunResumed(worker=OTHER, fence=fence, attempt=2, why="claimed")
