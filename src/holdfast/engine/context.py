@@ -227,7 +227,7 @@ def _declare(call: StepCall, policy: dict[str, Any]) -> None:
     unknown = sorted(set(policy) - known)
     if unknown:
         raise InvalidInput(
-            f"ctx.step takes no {', '.join(unknown)}=: keywords are Holdfast's; functools.partial carries the function's"
+            f"ctx.step takes no {', '.join(unknown)}=: keywords are Holdfast's; pass the function's by functools.partial"
         )
     if (effect := as_effect(policy.get("effect"))) is not None:
         call.effect = effect

@@ -215,7 +215,7 @@ class Drive:
             refused=refused,
             seen_seq=self.journal.inbox_seq,
         )
-        # A post that came since the last look refuses this once; it is beyond `seen_seq` then, and wakes the run at once.
+        # A post that came since the last look refuses this once; being beyond `seen_seq`, it wakes the run at once.
         await self.write(entry, change=change)
 
     async def finish(self, entry: e.RunFinished, blobs: Sequence[Any] = ()) -> None:

@@ -217,7 +217,8 @@ class CommitOp:
         if change.cursor is not None and row.conversation is not None:
             db.rows(
                 "INSERT INTO hf_conversations (tenant, conversation, last_turn, harness, cursor) "
-                "VALUES (?, ?, 0, ?, ?) ON CONFLICT (tenant, conversation) DO UPDATE SET harness = excluded.harness, cursor = excluded.cursor",
+                "VALUES (?, ?, 0, ?, ?) ON CONFLICT (tenant, conversation) "
+                "DO UPDATE SET harness = excluded.harness, cursor = excluded.cursor",
                 (row.tenant, row.conversation, *change.cursor),
             )
 
