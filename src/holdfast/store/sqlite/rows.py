@@ -26,13 +26,14 @@ _encode: Final = msgspec.json.Encoder(order="sorted").encode
 
 def seal(fixed: tuple[Any, ...]) -> int:
     """Return the CRC of the columns that never change."""
-    return crc32(repr(fixed).encode(errors="surrogatepass"))
+    # ascii() and not repr(): what repr() escapes depends on the Unicode version, so on the Python that reads the row.
+    return crc32(ascii(fixed).encode())
 
 
 def guard(sealed: int, moving: tuple[Any, ...]) -> int:
     """Return the CRC of the whole row, from the CRC of its fixed part."""
     updated_at, status, reason, due_at, last_seq, head, fence, attempt, stalls, refused = moving
-    words = crc32(repr((status, reason, due_at, refused)).encode(errors="surrogatepass"), sealed)
+    words = crc32(ascii((status, reason, due_at, refused)).encode(), sealed)
     return crc32(_NUMBERS(updated_at, last_seq, fence, attempt, stalls) + head, words)
 
 
@@ -157,7 +158,7 @@ class Seal:
         self._words = self._crc_of_words(str(row.status), row.reason, row.due_at, row.refused)
 
     def _crc_of_words(self, *words: str | int | None) -> int:
-        return crc32(repr(words).encode(errors="surrogatepass"), self._sealed)
+        return crc32(ascii(words).encode(), self._sealed)
 
     def after(self, at: int, seq: int, head: bytes, stalls: int, change: RowChange | None) -> int:
         """Return the CRC after a commit, one that parks or ends the run included."""
