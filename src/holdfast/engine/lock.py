@@ -16,6 +16,23 @@ def lock_path(folder: str, worker: WorkerId) -> str:
     return os.path.join(folder, f"{worker}.lock")
 
 
+def _create(folder: str, path: str) -> int:
+    while True:
+        os.makedirs(folder, exist_ok=True)
+        try:
+            return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, _MODE)
+        except FileNotFoundError:
+            continue  # a worker that left has just taken the empty folder along
+
+
+def _sync(folder: str) -> None:
+    directory = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
 class WorkerLock:
     """Held from before a worker's first claim until it has given up its leases.
 
@@ -26,10 +43,12 @@ class WorkerLock:
     def __init__(self, folder: str, worker: WorkerId) -> None:
         self.path = lock_path(folder, worker)
         try:
-            os.makedirs(folder, exist_ok=True)
-            self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, _MODE)
+            self._file = _create(folder, self.path)
             os.set_inheritable(self._file, True)
             fcntl.flock(self._file, fcntl.LOCK_EX)
+            # A power loss may not take the file and leave the row that names it: a missing file proves nothing.
+            _sync(folder)
+            _sync(os.path.dirname(folder))
         except OSError as error:
             raise StoreUnavailable(f"the worker's lock {self.path} cannot be made: {error.strerror}") from error
 
