@@ -70,6 +70,9 @@ def _call(given: list[str]) -> int:
     except HoldfastError as error:
         surface.fail_with(error)
         return status_of(error)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        return Exit.USAGE
     except click.UsageError as error:
         path = error.ctx.command_path if error.ctx is not None else "holdfast"
         surface.fail("usage", error.format_message(), hint=f"`{path} --help` tells what it takes.")

@@ -38,10 +38,14 @@ def draw_run(
 
 def _head(info: RunInfo, picture: Picture) -> Iterator[Text]:
     yield Text.assemble((shown(info.name), "bold"), "  ", info.id)
-    took = duration(between(info.created_at, info.updated_at))
+    ended = between(info.created_at, info.updated_at)
+    age = between(info.created_at, datetime.now(UTC))
+    since = f" in {duration(ended)}" if info.status.terminal else f" · started {duration(age)} ago"
     processes = f"{len(picture.processes)} processes" if len(picture.processes) > 1 else "1 process"
-    facts = [f"in {took}" if info.status.terminal else f"after {took}", processes, f"{info.last_seq:,} entries"]
-    yield Text.assemble((info.status, f"bold {COLOURS[info.status]}".strip()), (" " + " · ".join(facts), "dim"))
+    entries = f"{info.last_seq:,} entries" if info.last_seq > 1 else "1 entry"
+    yield Text.assemble(
+        (info.status, f"bold {COLOURS[info.status]}".strip()), (f"{since} · {processes} · {entries}", "dim")
+    )
     pairs = [("key", shown(info.key) if info.key else ""), ("labels", _labels(info)), ("input", brief(info.input))]
     if info.status is Status.COMPLETED:
         pairs.append(("result", brief(info.result)))
@@ -57,10 +61,12 @@ def _labels(info: RunInfo) -> str:
 def _process(process: Process, before: Process | None, width: int, *, everything: bool, dead: bool) -> Iterator[Text]:
     yield _title(process, before)
     if before is not None:
-        steps = counted(process.replayed, "step")
-        yield _bar() + mark("↻", "cyan") + Text(f"{steps} replayed from the journal, not performed again", style="cyan")
+        kept = f"{counted(process.replayed, 'step')} replayed from the journal, not performed again"
+        said = kept if process.replayed else "nothing was recorded: it begins again"
+        yield _bar() + mark("↻", "cyan") + Text(said, style="cyan")
     body = process.acts[:-1] if process.end in ("finished", "parked") else process.acts
-    for act in _shortened(body, everything=everything):
+    told = [act for act in body if act.effect is not None or line_of(act.entry) is not None]
+    for act in _shortened(told, everything=everything):
         yield _bar() + (_line(act, width, process) if isinstance(act, Act) else act)
     yield _end(process, dead=dead)
 
@@ -92,7 +98,7 @@ def _line(act: Act, width: int, process: Process) -> Text:
     entry = act.entry
     sign, style, said = _said(act, process)
     if act.effect is None:
-        return line_of(entry) or mark("·", "dim") + Text(entry.type, style="dim")
+        return line_of(entry) or Text(entry.type)
     assert act.step is not None
     name = step_name(act.step)
     name.truncate(_NAME_COLUMNS, overflow="ellipsis")
@@ -138,14 +144,17 @@ def _end(process: Process, *, dead: bool) -> Text:
         case "waiting", _:
             return corner + mark("…", "dim") + Text("nobody has taken it up yet", style="dim")
         case _:
-            lost = f"lost after {lasted}: killed, crashed or stopped here"
-            return mark("╳", "bold red") + Text(lost, style="red")
+            heard = f"here, {lasted} after it began or later" if process.acts else "before it recorded anything"
+            return mark("╳", "bold red") + Text(f"lost: killed, crashed or stopped {heard}", style="red")
 
 
 def _advice(surface: Surface, info: RunInfo, picture: Picture, *, dead: bool) -> Iterator[Text]:
     """Yield what to do next, if anything is."""
     lines: list[str] = []
-    if picture.doubted and info.status is Status.WAITING:
+    last = picture.processes[-1].acts[-1].entry if picture.processes[-1].acts else None
+    if isinstance(last, ev.RunParked) and last.due_at is not None and not info.reason.startswith("diverged"):
+        lines = [f"It goes on at {clock(as_time(last.due_at), datetime.now(UTC))}, if its program runs then."]
+    elif picture.doubted and info.status is Status.WAITING:
         resolve = surface.command("resolve", info.id, picture.doubted[0])
         lines = ["Look whether it happened, and say so:", f"  {resolve} --value JSON", f"  {resolve} --not-done"]
     elif info.status is Status.QUARANTINED:

@@ -4,7 +4,6 @@ from datetime import UTC, datetime
 from typing import Final
 
 import click
-from rich.table import Table
 from rich.text import Text
 
 from holdfast.cli.exits import Exit
@@ -59,7 +58,8 @@ async def ls(
             for run in runs:
                 surface.value(run)
             return Exit.FINE
-        await _draw(surface, client, runs)
+        if runs:
+            await _draw(surface, client, runs)
     if not runs:
         surface.say(Text("no runs" + (" like that" if status or name or labels or before else " yet"), style="dim"))
     if more:
@@ -75,27 +75,20 @@ def _words(option: str, value: str | None) -> list[str]:
 
 
 async def _draw(surface: Surface, client: Client, runs: list[RunSummary]) -> None:
-    if not runs:
-        return
+    """Print a line for each run; only what stands last is cut to the width, so that an id can always be copied."""
     dead = await dead_runs(client) if any(run.status is Status.RUNNING for run in runs) else set()
-    table = Table(box=None, pad_edge=False, header_style="dim", show_header=not surface.quiet)
-    for title in ("RUN", "NAME", "STATUS", "AGE"):
-        table.add_column(title, no_wrap=True, justify="right" if title == "AGE" else "left")
-    table.add_column("KEY", overflow="ellipsis", no_wrap=True)
-    table.add_column("", overflow="ellipsis", no_wrap=True, style="dim")
     now = datetime.now(UTC)
+    rows = [("RUN", "NAME", "STATUS", "AGE", "KEY", "")] if not surface.quiet else []
     for run in runs:
-        reason = "its process is dead" if run.id in dead else _reason(run)
-        table.add_row(
-            run.id,
-            shown(run.name),
-            Text(run.status, style=COLOURS[run.status]),
-            duration(between(run.created_at, now)),
-            shown(run.key or ""),
-            reason,
-        )
-    surface.out.print(table)
-
-
-def _reason(run: RunSummary) -> str:
-    return shown(run.reason).removesuffix(":")
+        reason = "its process is dead" if run.id in dead else run.reason
+        age = duration(between(run.created_at, now))
+        rows.append((run.id, shown(run.name), str(run.status), age, shown(run.key or ""), shown(reason)))
+    widths = [max(len(row[column]) for row in rows) for column in range(5)]
+    for number, row in enumerate(rows, start=0 if not surface.quiet else 1):
+        line = Text("  ".join(cell.ljust(width) for cell, width in zip(row[:2], widths, strict=False)) + "  ")
+        line.append(row[2].ljust(widths[2]) + "  ", style=COLOURS[runs[number - 1].status] if number else "")
+        line.append("  ".join((row[3].rjust(widths[3]), row[4].ljust(widths[4]), "")))
+        line.append(row[5], style="dim")
+        line.rstrip()
+        line.truncate(max(surface.out.width, widths[0]), overflow="ellipsis")
+        surface.out.print(line if number else Text(line.plain, style="dim"), soft_wrap=True)

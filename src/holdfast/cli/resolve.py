@@ -14,7 +14,7 @@ from holdfast.cli.options import common, run_argument
 from holdfast.cli.store import find_run, open_client
 from holdfast.cli.surface import Surface, shown
 from holdfast.client.protocol import Client
-from holdfast.core.errors import InvalidInput, NotFound
+from holdfast.core.errors import Conflict, InvalidInput, NotFound
 from holdfast.core.ids import RunId
 from holdfast.core.status import NOT_DONE
 
@@ -41,7 +41,11 @@ async def resolve(
     async with open_client(surface.store) as client:
         found = await find_run(client, run)
         key = await _step(client, found, step)
-        await client.resolve(found, key, word, by=by, note=note)
+        try:
+            await client.resolve(found, key, word, by=by, note=note)
+        except Conflict as error:
+            error.hint = f"The first word stands: `{surface.command('show', found)}` tells what became of it."
+            raise
         working = any(is_alive(worker) is not False for worker in await client.workers())
     if surface.json:
         done = word is not NOT_DONE
@@ -83,6 +87,7 @@ async def _step(client: Client, run: RunId, text: str) -> str:
     if len(named) == 1:
         return named[0]
     error = NotFound(f"a step in doubt called {text!r} in run {run}")
+    error.hint = "None of its steps is in doubt: `holdfast show RUN` tells how they ended."
     if doubted:
         error.hint = "In doubt are:\n" + "\n".join(f"  {key}" for key in doubted)
     raise error

@@ -119,10 +119,9 @@ class Going:
         async with Opening(store, app, work=True, concurrency=64, only=only) as runtime:
             client = runtime.client
             before = await self._before(client)
-            if before is not None:
-                await self._tell_history(client, before)
             if self.run is None:
-                self.run = await self._start(runtime, before)
+                self.run = await self._start(runtime)
+            await self._tell_beginning(client, before)
             with self._spinner():
                 telling = asyncio.create_task(self._tell(client, follow=True))
                 try:
@@ -151,29 +150,30 @@ class Going:
         except NotFound:
             return None
 
-    async def _start(self, runtime: Runtime, before: RunInfo | None) -> RunId:
+    async def _start(self, runtime: Runtime) -> RunId:
         labels = labels_of(tuple(self.asked.labels))
         handle = await runtime.start_named(self.program.function, self.named, key=self.asked.key, labels=labels)
-        if before is None:
-            self._say_run(self.program.function.name, handle.id)
         return handle.id
 
-    def _say_run(self, name: str, run: str) -> None:
+    async def _tell_beginning(self, client: Client, before: RunInfo | None) -> None:
+        """Name the run, and say in one line what it had recorded before this process."""
         key = f"  key {shown(self.asked.key)}" if self.asked.key is not None else ""
-        self.surface.say(Text.assemble((shown(name), "bold"), f"  run {run}", (key, "dim")))
-
-    async def _tell_history(self, client: Client, before: RunInfo) -> None:
+        self.surface.say(Text.assemble((shown(self.program.function.name), "bold"), f"  run {self.run}", (key, "dim")))
+        if before is None:
+            return
         recorded = 0
         async for event in client.events(RunId(before.id), follow=False):
-            if isinstance(event, ev.StepCompleted) or (isinstance(event, ev.StepResolved) and event.outcome == "done"):
-                recorded += 1
+            recorded += isinstance(event, ev.StepCompleted)
+            recorded += isinstance(event, ev.StepResolved) and event.outcome == "done"
             self._note(event)
             if event.id == str(before.last_seq):
                 break
-        self._say_run(before.name, before.id)
-        said = "had ended before; nothing is performed" if before.status.terminal else "not performed again"
-        steps = counted(recorded, "step")
-        self.surface.say(Text("  ") + mark("↻", "cyan") + Text(f"{steps} recorded before: {said}", style="cyan"))
+        said = "nothing was recorded before: it begins again"
+        if recorded:
+            said = f"{counted(recorded, 'step')} recorded before, not performed again"
+        if before.status.terminal:
+            said = "it had ended before: nothing is performed"
+        self.surface.say(Text("  ") + mark("↻", "cyan") + Text(said, style="cyan"))
 
     def _note(self, event: Event) -> int | None:
         """Keep what later lines need of an event, and return how long its step took."""

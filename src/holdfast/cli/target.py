@@ -50,8 +50,11 @@ def load_target(text: str) -> Target:
 
 
 def _split(text: str) -> tuple[str, str | None]:
-    place, colon, name = text.rpartition(":")
-    return (place, name) if colon and name.isidentifier() else (text.rstrip(":"), None)
+    stem, suffix, name = text.partition(".py:")
+    place = f"{stem}.py" if suffix else text
+    if not suffix:
+        place, _, name = text.partition(":")
+    return place, name or None
 
 
 def _app_of(module: ModuleType, place: str, name: str | None) -> tuple[App, Mapping[str, Function]]:
@@ -90,8 +93,9 @@ def _import(place: str) -> ModuleType:
     except HoldfastError:
         raise
     except (Exception, SystemExit) as error:
+        said = error.msg if isinstance(error, SyntaxError) else str(error)
         raise _refused(
-            f"{place} could not be loaded: {type(error).__name__}: {error}{_where(error)}",
+            f"{place} could not be loaded: {type(error).__name__}: {said}{_where(error)}",
             "Mend the program; `holdfast run` imports it as `import` would.",
         ) from error
 
