@@ -12,10 +12,11 @@ from holdfast.client.local import LocalClient
 from holdfast.client.protocol import Client, Ending, RunSummary
 from holdfast.client.run import Run
 from holdfast.client.start import Start
+from holdfast.core import limits
 from holdfast.core.codec import Codec
 from holdfast.core.errors import InvalidInput, Misuse, NoStore, StoreRefused
-from holdfast.core.ids import RunId, run_id
-from holdfast.core.retry import seconds
+from holdfast.core.ids import RunId, checked_text, run_id
+from holdfast.core.retry import checked_seconds
 from holdfast.core.status import Status
 from holdfast.core.stepkey import join_key
 from holdfast.engine.app import App
@@ -37,10 +38,14 @@ async def open_store(address: str, *, create: bool = True) -> Store:
     """Open the store at an address: `sqlite:///file.db` or `memory://`.
 
     Raises:
+        InvalidInput: it is not text that can name anything.
         StoreRefused: there is no driver for it.
         StoreUnavailable: it cannot be opened, or is not there and `create` is False.
     """
+    address = checked_text("the store's address", address, limits.ADDRESS_BYTES)
     scheme, separator, rest = address.partition("://")
+    if scheme == "sqlite" and rest == "/:memory:":
+        raise StoreRefused("a store in memory has the address memory://")
     if not separator:
         raise StoreRefused(f"{address!r} is not a store's address: write sqlite:///{address or 'holdfast.db'}")
     if scheme == "sqlite" and rest.startswith("/") and len(rest) > 1:
@@ -127,6 +132,8 @@ class Runtime:
     ) -> Run[R]:
         """Do as `start`, with the arguments by name; any that has a default may be left out."""
         self._app.add(what)
+        # Looked at before there is a run: one that could never store its result is not started.
+        codec = what.result
         start = Start(
             name=what.name,
             input=what.encode_input(named),
@@ -134,7 +141,7 @@ class Runtime:
             code=self._app.code(what),
             pin=pin,
             labels=labels or {},
-            delay_seconds=seconds(delay) if delay is not None else 0.0,
+            delay_seconds=checked_seconds("delay=", delay) if delay is not None else 0.0,
         )
         worker = self._worker
         if worker is not None and worker.has_room and not start.delay_seconds:
@@ -143,7 +150,7 @@ class Runtime:
             run = await self._client.start(start)
         if worker is not None:
             worker.add_run(run)
-        return Run(self._client, run, what.result)
+        return Run(self._client, run, codec)
 
     async def run(self, what: Durable[R, *Args], /, *args: *Args, key: Key | None = None) -> R:
         """Start a run and return its result."""
@@ -174,6 +181,8 @@ class Runtime:
         limit: int = 100,
     ) -> Sequence[RunSummary]:
         """Return a page of runs, newest first."""
+        if status is not None and status not in list(Status):
+            raise InvalidInput(f"status= is one of {', '.join(Status)}, not {status!r}")
         wanted = Status(status) if status is not None else None
         return await self._client.runs(status=wanted, name=name, labels=labels, before=before, limit=limit)
 
@@ -235,8 +244,12 @@ class Opening:
         concurrency: int,
         only: set[RunId] | None = None,
     ) -> None:
-        if concurrency < 1:
-            raise InvalidInput(f"concurrency= must be at least 1, not {concurrency}")
+        if isinstance(concurrency, bool) or not isinstance(concurrency, int) or concurrency < 1:
+            raise InvalidInput(f"concurrency= is a whole number of at least 1, not {concurrency!r}")
+        if app is not None and not isinstance(app, App):
+            raise InvalidInput(f"hf.open wants an hf.App, not {app!r}")
+        if store is not None and not isinstance(store, str) and not hasattr(store, "commit"):
+            raise InvalidInput(f"hf.open wants a store's address, such as sqlite:///holdfast.db, not {store!r}")
         self._store, self._app, self._work, self._concurrency, self._only = store, app, work, concurrency, only
         self._runtime: Runtime | None = None
         self._plain = ExitStack()

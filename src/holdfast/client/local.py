@@ -11,15 +11,16 @@ import msgspec
 from msgspec import Raw
 
 from holdfast.client.protocol import Ending, Finding, RunInfo, RunSummary, WorkerInfo
-from holdfast.client.start import Start, new_run
+from holdfast.client.start import Start, checked_labels, new_run
 from holdfast.core import entry as e
+from holdfast.core import limits
 from holdfast.core.checksum import ZERO, check_chain
 from holdfast.core.codec import NULL, decode_any, encode
 from holdfast.core.cursor import START, Cursor
 from holdfast.core.entry import Entry, RunFinished, RunStarted, read_entry
 from holdfast.core.errors import Conflict, Damaged, InvalidInput, NotFound, StoreError, StoreRefused, UnknownEntry
 from holdfast.core.fold import RunState, fold
-from holdfast.core.ids import TENANT, RunId, WorkerId, checked_key, run_id
+from holdfast.core.ids import TENANT, RunId, WorkerId, checked_key, checked_text, run_id
 from holdfast.core.status import NotDone, Status
 from holdfast.store.protocol import Created, Existing, KeyTaken, Lease, NewPost, Page, RunFilter, RunRow, Store
 from holdfast.stream.event import Event
@@ -153,10 +154,13 @@ class LocalClient:
         before: str | None = None,
         limit: int = 100,
     ) -> Sequence[RunSummary]:
-        if not 1 <= limit <= 1000:
-            raise InvalidInput(f"a page has 1 to 1,000 runs, not {limit}")
+        if not isinstance(limit, int) or not 1 <= limit <= 1000:
+            raise InvalidInput(f"a page has 1 to 1,000 runs, not {limit!r}")
+        if name is not None:
+            checked_text("the name", name, limits.NAME_BYTES)
+        labels = checked_labels(labels or {})
         older = (await self._row(run_id(before))).run if before is not None else None
-        which = RunFilter(status=status, name=name, labels=labels or {}, before=older, limit=limit)
+        which = RunFilter(status=status, name=name, labels=labels, before=older, limit=limit)
         return [RunSummary(**_summary_fields(row)) for row in await self._store.list(which)]
 
     async def events(self, run: RunId, *, after: str | int | None = None, follow: bool = True) -> AsyncIterator[Event]:

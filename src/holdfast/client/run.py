@@ -5,10 +5,11 @@ from datetime import timedelta
 from typing import Any, Generic, TypeVar, cast
 
 from holdfast.client.protocol import Client, Ending, RunInfo
+from holdfast.core import limits
 from holdfast.core.codec import Codec
 from holdfast.core.errors import RunError
 from holdfast.core.ids import RunId
-from holdfast.core.retry import seconds
+from holdfast.core.retry import checked_seconds
 from holdfast.core.status import Status
 from holdfast.stream.event import Event
 
@@ -43,7 +44,7 @@ class Run(Generic[R]):
             RunError: it failed, was cancelled, or rests where only a person or other code can help.
             TimeoutError: it has not ended in time; the run goes on.
         """
-        limit = seconds(timeout) if timeout is not None else None
+        limit = checked_seconds("timeout=", timeout, least=-limits.DURATION_SECONDS) if timeout is not None else None
         return self.read(await self._client.wait(self.id, timeout_seconds=limit))
 
     def read(self, ending: Ending) -> R:

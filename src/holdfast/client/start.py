@@ -37,7 +37,7 @@ def new_run(start: Start, *, tenant: str, now: int) -> NewRun:
     if start.key is not None:
         checked_key(start.key)
     checked_text("the name", start.name, limits.NAME_BYTES)
-    labels = _labels(start.labels)
+    labels = checked_labels(start.labels)
     run, digest = new_run_id(), sha256(start.input).hexdigest()
     due_at = now + int(start.delay_seconds * 1e6)
     inline = len(start.input) <= limits.INLINE_BYTES
@@ -67,13 +67,20 @@ def new_run(start: Start, *, tenant: str, now: int) -> NewRun:
     return NewRun(row=row, first=first, blobs=() if inline else (NewBlob(digest, start.input),))
 
 
-def _labels(labels: Mapping[str, str]) -> dict[str, str]:
+def checked_labels(labels: Mapping[str, str]) -> dict[str, str]:
+    """Return labels that can be kept and searched.
+
+    Raises:
+        InvalidInput: they are not text to text, or too large together.
+    """
+    if not isinstance(labels, Mapping):
+        raise InvalidInput(f"labels= is a mapping of text to text, not {type(labels).__name__}")
     for name, value in labels.items():
         checked_text("a label's name", name, limits.LABEL_BYTES)
         if not isinstance(value, str):
             raise InvalidInput(f"label {name!r} must be text, not {type(value).__name__}")
         if value:
             checked_text(f"label {name!r}", value, limits.LABEL_BYTES)
-    if sum(len(name) + len(value) for name, value in labels.items()) > limits.LABEL_BYTES:
+    if sum(len(name.encode()) + len(value.encode()) for name, value in labels.items()) > limits.LABEL_BYTES:
         raise InvalidInput(f"the labels are over {limits.LABEL_BYTES:,} bytes together")
     return dict(labels)

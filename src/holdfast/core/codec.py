@@ -1,6 +1,7 @@
 """Values to JSON bytes and back by their type: live equals replayed, or it is an error at once."""
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from hashlib import sha256
@@ -13,6 +14,9 @@ from holdfast.core import limits
 from holdfast.core.errors import InvalidValue, PayloadTooLarge
 
 NULL: Final = Raw(b"null")
+_TEXT: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
+_SQUARE: Final = bytes.maketrans(b"{}", b"[]")
+_NOT_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
 
 
 def _encode_foreign(value: Any) -> Any:
@@ -76,32 +80,21 @@ def _check(value: Any, body: bytes, what: str) -> None:
         raise PayloadTooLarge(what, size=len(body), limit=limits.PAYLOAD_BYTES)
     if value.__class__ in _FLAT:
         return
-    if body.count(b"[") + body.count(b"{") > limits.NESTING and _depth(body) > limits.NESTING:
+    if body.count(b"[") + body.count(b"{") > limits.NESTING and _too_deep(body):
         raise InvalidValue(f"{what} is nested more than {limits.NESTING} levels deep")
     # msgspec writes NaN and infinities as null: only then is the slow look needed.
     if b"null" in body and not _finite(value):
         raise InvalidValue(f"{what} holds NaN or an infinity, which JSON cannot carry")
 
 
-def _depth(body: bytes) -> int:
-    depth = deepest = 0
-    quoted = escaped = False
-    for byte in body:
-        if quoted:
-            if escaped:
-                escaped = False
-            elif byte == 0x5C:
-                escaped = True
-            elif byte == 0x22:
-                quoted = False
-        elif byte == 0x22:
-            quoted = True
-        elif byte in b"[{":
-            depth += 1
-            deepest = max(deepest, depth)
-        elif byte in b"]}":
-            depth -= 1
-    return deepest
+def _too_deep(body: bytes) -> bool:
+    """Say whether lists and objects nest too deep: take texts out, then the innermost pairs, level by level."""
+    brackets = _TEXT.sub(b"", body).translate(_SQUARE, _NOT_BRACKETS)
+    for _ in range(limits.NESTING):
+        brackets = brackets.replace(b"[]", b"")
+        if not brackets:
+            return False
+    return True
 
 
 def _finite(value: Any) -> bool:

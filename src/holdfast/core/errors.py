@@ -118,8 +118,8 @@ class NotFound(HoldfastError):
         self.what = what
 
 
-class InvalidInput(HoldfastError):
-    """What was given cannot be taken."""
+class InvalidInput(HoldfastError, ValueError):
+    """What was given cannot be taken; a ValueError too, as Python programs expect of a wrong value."""
 
     code = "invalid_input"
 

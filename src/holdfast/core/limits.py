@@ -4,6 +4,7 @@ from typing import Final
 
 KEY_BYTES: Final = 512
 NAME_BYTES: Final = 256
+ADDRESS_BYTES: Final = 4096
 TENANT_BYTES: Final = 128
 LABEL_BYTES: Final = 4096
 """All labels of a run together, encoded."""
@@ -20,6 +21,8 @@ PAGE_BYTES: Final = 1024 * 1024
 """A page of entries ends at whichever comes first; a single larger entry is a page of its own."""
 STALLS: Final = 5
 """Claims without progress after which a run is quarantined."""
+DURATION_SECONDS: Final = 100.0 * 366 * 24 * 3600
+"""The longest delay, timeout or pause between attempts."""
 LEASE_SECONDS: Final = 10.0
 IN_FLIGHT_SECONDS: Final = 60.0
 """How long a request of a `once` step without a timeout may still act after its sender died."""

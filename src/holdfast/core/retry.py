@@ -1,7 +1,11 @@
 """When to try a failed step again: arithmetic over attempts, with chance as an argument."""
 
+import math
 from dataclasses import dataclass
 from datetime import timedelta
+
+from holdfast.core import limits
+from holdfast.core.errors import InvalidInput
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,14 +22,19 @@ class Retry:
     on: tuple[type[Exception], ...] | None = None
 
     def __post_init__(self) -> None:
-        if self.attempts < 1:
-            raise ValueError("Retry(attempts=) must be at least 1")
-        if self.factor < 1 or seconds(self.first) < 0 or seconds(self.most) < 0:
-            raise ValueError("Retry(factor=) must be at least 1, and first= and most= not negative")
+        if isinstance(self.attempts, bool) or not isinstance(self.attempts, int) or self.attempts < 1:
+            raise InvalidInput(f"Retry(attempts=) is a whole number of at least 1, not {self.attempts!r}")
+        factor: object = self.factor
+        if isinstance(factor, bool) or not isinstance(factor, int | float) or not 1 <= factor < math.inf:
+            raise InvalidInput(f"Retry(factor=) is a number of at least 1, not {factor!r}")
+        checked_seconds("Retry(first=)", self.first)
+        checked_seconds("Retry(most=)", self.most)
+        if self.on is not None:
+            checked_exceptions("Retry(on=)", self.on)
 
     def wants(self, error: BaseException, attempt: int) -> bool:
         """Say whether attempt number `attempt`, which ended in `error`, should be followed by another."""
-        return attempt < self.attempts and isinstance(error, self.on if self.on is not None else Exception)
+        return attempt < self.attempts and isinstance(error, tuple(self.on) if self.on is not None else Exception)
 
     def delay_seconds(self, attempt: int, jitter: float) -> float:
         """Return how long to wait after attempt number `attempt`; `jitter` is in [0, 1).
@@ -38,6 +47,32 @@ class Retry:
         except OverflowError:
             full = most if first else 0.0
         return full * (0.5 + jitter / 2)
+
+
+def checked_seconds(what: str, duration: float | timedelta, *, least: float = 0.0) -> float:
+    """Return a duration in seconds.
+
+    Raises:
+        InvalidInput: it is neither a number nor a timedelta, below `least`, endless, or longer than a lifetime.
+    """
+    if isinstance(duration, bool) or not isinstance(duration, int | float | timedelta):
+        raise InvalidInput(f"{what} is a number of seconds or a timedelta, not {duration!r}")
+    length = seconds(duration)
+    if not least <= length <= limits.DURATION_SECONDS:
+        raise InvalidInput(f"{what} is between {least:g} and {limits.DURATION_SECONDS:g} seconds, not {length:g}")
+    return length
+
+
+def checked_exceptions(what: str, classes: object) -> tuple[type[BaseException], ...]:
+    """Return exception classes as `except` takes them.
+
+    Raises:
+        InvalidInput: it is anything else than an exception class or a sequence of them.
+    """
+    known = tuple(classes) if isinstance(classes, tuple | list | set | frozenset) else (classes,)
+    if not all(isinstance(known_class, type) and issubclass(known_class, BaseException) for known_class in known):
+        raise InvalidInput(f"{what} is a sequence of exception classes, not {classes!r}")
+    return known
 
 
 def seconds(duration: float | timedelta) -> float:

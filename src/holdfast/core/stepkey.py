@@ -23,6 +23,8 @@ def join_key(parts: str | Iterable[str | int]) -> str:
     """
     if isinstance(parts, str):
         return parts
+    if not isinstance(parts, tuple | list):
+        raise InvalidInput(f"a key is text, or a tuple of text and integers, not {type(parts).__name__}")
     texts = []
     for part in parts:
         if isinstance(part, bool) or not isinstance(part, str | int) or part == "":
@@ -31,9 +33,28 @@ def join_key(parts: str | Iterable[str | int]) -> str:
             texts.append(encode_part(str(part)))
         except UnicodeEncodeError:
             raise InvalidInput("the key holds a lone surrogate, which is not text") from None
+        except ValueError as error:
+            raise InvalidInput(f"a part of the key is an integer too long to write: {error}") from None
     if not texts:
         raise InvalidInput("the key is empty")
     return "/".join(texts)
+
+
+def encode_name(name: str) -> str:
+    """Return the name of a step or of what is emitted, encoded.
+
+    Raises:
+        InvalidInput: it is not text, empty, too long, or holds a lone surrogate.
+    """
+    if not isinstance(name, str) or not name:
+        raise InvalidInput(f"a step's name must be text and not empty, not {str(name)[:60]!r}")
+    try:
+        size = len(name.encode())
+    except UnicodeEncodeError:
+        raise InvalidInput("a step's name holds a lone surrogate, which is not text") from None
+    if size > limits.NAME_BYTES:
+        raise InvalidInput(f"a step's name is {size:,} bytes; the limit is {limits.NAME_BYTES:,}")
+    return encode_part(name)
 
 
 def root_branch(generation: int) -> str:

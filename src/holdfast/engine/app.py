@@ -3,7 +3,9 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from holdfast.core import limits
 from holdfast.core.errors import InvalidInput
+from holdfast.core.ids import checked_text
 from holdfast.engine.function import Durable
 
 
@@ -17,6 +19,12 @@ class App:
         version: str | None = None,
         secrets: Sequence[str] = (),
     ) -> None:
+        if deps is not None and not callable(deps):
+            raise InvalidInput(f"App(deps=) is a function that builds the dependencies, not {deps!r}")
+        if version is not None and "|" in checked_text("App(version=)", version, limits.NAME_BYTES):
+            raise InvalidInput("App(version=) may not hold a bar: versions are kept in a list that it divides")
+        if isinstance(secrets, str) or not all(isinstance(name, str) for name in secrets):
+            raise InvalidInput("App(secrets=) is a list of names of environment variables")
         self.deps, self.version, self.secrets = deps, version, tuple(secrets)
         self._functions: dict[str, Durable[Any, *tuple[Any, ...]]] = {}
         for part in parts:

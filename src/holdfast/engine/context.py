@@ -15,12 +15,12 @@ from holdfast.core import entry as e
 from holdfast.core.codec import Codec, canonical, encode
 from holdfast.core.derive import derived_random, derived_uuid
 from holdfast.core.errors import Diverged, InvalidInput, Misuse
-from holdfast.core.retry import Retry, seconds
+from holdfast.core.retry import Retry
 from holdfast.core.status import Effect
-from holdfast.core.stepkey import counted_key, encode_part, explicit_key, root_branch
+from holdfast.core.stepkey import counted_key, encode_name, explicit_key, root_branch
 from holdfast.engine.drive import Drive
 from holdfast.engine.effects import StepCall
-from holdfast.engine.function import StepCode, as_effect, look_at
+from holdfast.engine.function import Policy, StepCode, declared, look_at
 from holdfast.engine.log import SILENT
 from holdfast.engine.payload import is_failure, store_value
 from holdfast.engine.step import Step
@@ -107,9 +107,13 @@ class Context:
         while isinstance(function, partial):
             args, keywords, function = function.args + args, function.keywords | keywords, function.func
         code = look_at(function)
+        said: Policy | None = None
         if options:
             key, name = options.pop("key", None), options.pop("name", None)
-            step_key = self._key(code.name if name is None else encode_part(name), key)
+            step_key = self._key(code.name if name is None else encode_name(name), key)
+            if options:
+                # Checked before the journal is asked: what is refused here has no place there, on replay neither.
+                said = declared(**options)
         else:
             step_key = self._key(code.name, None)
         drive = self._drive
@@ -117,11 +121,11 @@ class Context:
         answer = FRESH if self._past else self._ask(step_key, digest)
         self._busy = True
         try:
-            if answer is FRESH and code.simple and not options:
+            if answer is FRESH and code.simple and said is None:
                 return await self._simple(code, args, keywords, step_key, digest)
             call = StepCall(drive, code, args, keywords, step_key, digest)
-            if options:
-                _declare(call, options)
+            if said is not None:
+                call.say(said)
             return await call.answer(answer)
         finally:
             self._busy = False
@@ -180,10 +184,10 @@ class Context:
     async def emit(self, value: Any, *, name: str = "emit") -> None:
         """Tell whoever watches; once, however often the run is resumed."""
         self._enter()
-        step_key = self._key(encode_part(name), None)
+        step_key = self._key(encode_name(name), None)
+        raw, blob, blobs, _ = store_value(_ANY, value, f"what {step_key} emits", self._drive.secrets)
         if self._ask(step_key, None) is not FRESH:
             return
-        raw, blob, blobs, _ = store_value(_ANY, value, f"what {step_key} emits", self._drive.secrets)
         self._busy = True
         try:
             await self._drive.write(e.Emitted(step=step_key, name=name, raw=raw, blob=blob), blobs=blobs)
@@ -219,26 +223,3 @@ class Context:
     def log(self) -> Any:
         """A logger bound to the run, silent on replay."""
         return SILENT if self._drive.replay.replaying else self._drive.log
-
-
-def _declare(call: StepCall, policy: dict[str, Any]) -> None:
-    """Let what the call says take precedence over what the function declared."""
-    known = {"effect", "verify", "in_doubt", "retry", "timeout", "returns", "not_performed"}
-    unknown = sorted(set(policy) - known)
-    if unknown:
-        raise InvalidInput(
-            f"ctx.step takes no {', '.join(unknown)}=: keywords are Holdfast's; pass the function's by functools.partial"
-        )
-    if (effect := as_effect(policy.get("effect"))) is not None:
-        call.effect = effect
-    if policy.get("in_doubt") is not None:
-        if policy["in_doubt"] not in ("raise", "wait"):
-            raise InvalidInput(f"in_doubt= is 'raise' or 'wait', not {policy['in_doubt']!r}")
-        call.in_doubt = policy["in_doubt"]
-    call.verify = policy.get("verify") or call.verify
-    call.retry = policy.get("retry") or call.retry
-    if policy.get("timeout") is not None:
-        call.timeout = seconds(policy["timeout"])
-    if policy.get("returns") is not None:
-        call.codec = Codec(policy["returns"])
-    call.not_performed = policy.get("not_performed") or call.not_performed

@@ -15,7 +15,7 @@ from holdfast.core.errors import Damaged, Diverged, InDoubt, InvalidValue, NotFo
 from holdfast.core.retry import Retry, seconds
 from holdfast.core.status import NOT_DONE, Effect
 from holdfast.engine.drive import Drive
-from holdfast.engine.function import StepCode, look_at
+from holdfast.engine.function import Policy, StepCode, look_at
 from holdfast.engine.payload import error_info, is_failure, load_value, store_value
 from holdfast.engine.step import Step
 from holdfast.journal import replay as r
@@ -56,6 +56,18 @@ class StepCall:
         self.retry: Retry | None = policy.retry
         self.timeout: float | None = seconds(policy.timeout) if policy.timeout is not None else None
         self.not_performed = policy.not_performed or ()
+
+    def say(self, policy: Policy) -> None:
+        """Let what the call says take precedence over what the function declared."""
+        self.effect = policy.effect or self.effect
+        self.verify = policy.verify or self.verify
+        self.in_doubt = policy.in_doubt or self.in_doubt
+        self.retry = policy.retry or self.retry
+        if policy.timeout is not None:
+            self.timeout = seconds(policy.timeout)
+        if policy.returns is not None:
+            self.codec = Codec(policy.returns)
+        self.not_performed = policy.not_performed or self.not_performed
 
     async def answer(self, answer: r.Answer) -> Any:
         """Act on what the journal recorded for this step."""

@@ -14,9 +14,9 @@ from holdfast.core import limits
 from holdfast.core.codec import Codec, canonical
 from holdfast.core.errors import InvalidInput, InvalidValue
 from holdfast.core.ids import checked_text
-from holdfast.core.retry import Retry
+from holdfast.core.retry import Retry, checked_exceptions, checked_seconds
 from holdfast.core.status import Effect
-from holdfast.core.stepkey import encode_part
+from holdfast.core.stepkey import encode_name
 from holdfast.engine.step import Step
 from holdfast.store.protocol import Transaction
 
@@ -44,8 +44,37 @@ class Policy:
     def __post_init__(self) -> None:
         if self.in_doubt not in (None, "raise", "wait"):
             raise InvalidInput(f"in_doubt= is 'raise' or 'wait', not {self.in_doubt!r}")
-        if self.effect is not None and self.effect not in list(Effect):
-            raise InvalidInput(f"effect= is 'repeat', 'keyed' or 'once', not {self.effect!r}")
+        if self.verify is not None and not callable(self.verify):
+            raise InvalidInput(f"verify= is a function, not {self.verify!r}")
+        if self.retry is not None and not isinstance(self.retry, Retry):
+            raise InvalidInput(f"retry= is an hf.Retry, not {self.retry!r}")
+        if self.timeout is not None:
+            checked_seconds("timeout=", self.timeout, least=1e-6)
+        if self.name is not None:
+            encode_name(self.name)
+
+
+def declared(
+    *,
+    effect: Effect | str | None = None,
+    returns: Any = None,
+    not_performed: Sequence[type[BaseException]] | None = None,
+    **rest: Any,
+) -> Policy:
+    """Return what was said of a step, checked.
+
+    Raises:
+        InvalidInput: some of it means nothing.
+    """
+    unknown = sorted(set(rest) - {"name", "verify", "in_doubt", "retry", "timeout"})
+    if unknown:
+        raise InvalidInput(
+            f"ctx.step takes no {', '.join(unknown)}=: keywords are Holdfast's; functools.partial takes the others"
+        )
+    if returns is not None:
+        Codec(returns)
+    never = checked_exceptions("not_performed=", not_performed) if not_performed is not None else None
+    return Policy(effect=as_effect(effect), returns=returns, not_performed=never, **rest)
 
 
 _NOTHING_SAID: Final = Policy()
@@ -66,15 +95,15 @@ def step(
 
     `not_performed` names the exceptions that prove a `once` effect did not happen.
     """
-    policy = Policy(
+    policy = declared(
         name=name,
-        effect=as_effect(effect),
+        effect=effect,
         verify=verify,
         in_doubt=in_doubt,
         retry=retry,
         timeout=timeout,
         returns=returns,
-        not_performed=tuple(not_performed) if not_performed is not None else None,
+        not_performed=not_performed,
     )
 
     def declare(function: F) -> F:
@@ -154,7 +183,7 @@ def _step_code(function: Callable[..., Any]) -> StepCode:
     is_async = inspect.iscoroutinefunction(target)
     return StepCode(
         function=function,
-        name="" if name == "<lambda>" else encode_part(policy.name or name),
+        name="" if name == "<lambda>" and policy.name is None else encode_name(policy.name or name),
         is_async=is_async,
         inject=inject,
         parameters=tuple(p.name for p in parameters if p.kind is not p.VAR_POSITIONAL and p.kind is not p.VAR_KEYWORD),
@@ -170,7 +199,7 @@ def _hints(function: Any) -> dict[str, Any]:
         return get_type_hints(function, include_extras=True)
     except TypeError:
         return {}
-    except NameError as error:
+    except Exception as error:
         raise InvalidInput(
             f"the annotations of {getattr(function, '__qualname__', function)} cannot be read: {error}; "
             "import the names at the top of its module"
@@ -194,12 +223,14 @@ class Durable(Generic[R, *Args]):
             raise InvalidInput(f"@hf.durable wants an `async def` function, not {function!r}")
         functools.update_wrapper(self, function)
         self.function = function
-        self.name = checked_text("the name", name or function.__name__, limits.NAME_BYTES)
+        self.name = checked_text("the name", function.__name__ if name is None else name, limits.NAME_BYTES)
         parameters = list(inspect.signature(function).parameters.values())
         if not parameters:
             raise InvalidInput(f"{self.name} needs a first parameter for its context: `ctx: hf.Context`")
         if any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in parameters):
             raise InvalidInput(f"{self.name}: a durable function's parameters are named; *args and **kwargs are not")
+        if any(p.kind is p.POSITIONAL_ONLY for p in parameters[1:]):
+            raise InvalidInput(f"{self.name}: a durable function's parameters are named; those before a `/` are not")
         self.parameters = parameters[1:]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Awaitable[R]:

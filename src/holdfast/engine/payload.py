@@ -77,8 +77,10 @@ async def load_value(store: Store, tenant: str, codec: Codec, raw: Raw, blob: Bl
 def error_info(error: BaseException, secrets: Secrets) -> ErrorInfo:
     """Return an error as the journal keeps it: names and text, bounded, without secrets."""
     message = secrets.redact_text(message_of(error))
-    if len(message) > limits.ERROR_BYTES:
-        message = message[: limits.ERROR_BYTES] + "…"
+    if len(message) > limits.ERROR_BYTES // 4:
+        raw = message.encode()
+        if len(raw) > limits.ERROR_BYTES:
+            message = raw[: limits.ERROR_BYTES - 3].decode(errors="ignore") + "…"
     kind = type(error)
     # Of our own classes only: a subclass of a user's may have made anything of it.
     code = str(kind.code) if issubclass(kind, HoldfastError) else None
