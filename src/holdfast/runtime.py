@@ -6,7 +6,7 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Generator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, suppress
 from datetime import timedelta
-from typing import Any, Final, TypeVar, TypeVarTuple
+from typing import Any, Final, TypeVar, TypeVarTuple, overload
 
 from holdfast.client.local import LocalClient
 from holdfast.client.protocol import Client, Ending, RunSummary
@@ -156,9 +156,15 @@ class Runtime:
         """Start a run and return its result."""
         return await (await self.start(what, *args, key=key)).result()
 
+    @overload
+    async def get(self, run: str | None = None, *, key: Key | None = None, of: None = None) -> Run[Any]: ...
+    @overload
     async def get(
-        self, run: str | None = None, *, key: Key | None = None, of: Durable[R, *tuple[Any, ...]] | None = None
-    ) -> Run[R]:
+        self, run: str | None = None, *, key: Key | None = None, of: Durable[R, *tuple[Any, ...]]
+    ) -> Run[R]: ...
+    async def get(
+        self, run: str | None = None, *, key: Key | None = None, of: Durable[Any, *tuple[Any, ...]] | None = None
+    ) -> Run[Any]:
         """Return the handle of a run by id or by key; `of` gives its result a type.
 
         Raises:
