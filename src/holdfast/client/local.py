@@ -231,8 +231,8 @@ class LocalClient:
             "by": by,
             "note": note,
         }
-        # One word per doubt: the attempt is part of the key, so that a later doubt of the same step can be ended too.
-        key = f"resolve/{step}/{known.attempt}"
+        # One word per doubt: its entry is part of the key, so that a later doubt of the same step can be ended too.
+        key = f"resolve/{step}/{known.doubt_seq}"
         posted = await self._store.post(NewPost(run=run, kind="resolve", key=key, body=msgspec.json.encode(word)))
         if posted.outcome != "accepted":
             raise Conflict(f"the doubt of step {step!r} was ended before", run=run)

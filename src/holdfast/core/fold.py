@@ -17,6 +17,8 @@ class OpenStep(Struct, frozen=True):
     started_at: int
     timeout: int | None = None
     doubted: bool = False
+    doubt_seq: int = 0
+    """The entry of its latest doubt."""
 
 
 class RunState(Struct, frozen=True):
@@ -109,7 +111,7 @@ def _opened(entry: e.StepStarted) -> OpenStep:
 
 
 def _doubted(state: RunState, entry: e.StepDoubted) -> OpenStep:
-    return replace(state.open[entry.step], doubted=True)
+    return replace(state.open[entry.step], doubted=True, doubt_seq=entry.seq)
 
 
 def _without(state: RunState, step: str) -> dict[str, OpenStep]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+from msgspec import structs
 
 from holdfast.core import entry as e
 from holdfast.core import limits
@@ -91,7 +92,7 @@ class StepCall:
             case r.InQuestion():
                 return await self._resolve(answer)
             case r.Interrupted(effect=Effect.ONCE):
-                return await self._doubt("crash", answer.attempt, answer.started_at, None)
+                return await self._doubt("crash", answer, None)
             case r.Interrupted():
                 return await self.attempt(answer.attempt + 1)
 
@@ -137,7 +138,8 @@ class StepCall:
         entry = e.StepStarted(step=self.key, digest=self.digest, effect=self.effect, attempt=attempt, timeout=timeout)
         drive = self.drive
         drive.cancelled_late = False
-        await drive.write(entry, guarded=True)
+        # A further intent of the same step is no progress: one that kills its worker each time must not hide behind it.
+        await drive.write(entry, guarded=True, progress=attempt == 1)
         if drive.cancelled_late:
             # The code's timeout ran out before the effect began: it is known not to have happened.
             self._record_cancel(attempt)
@@ -209,7 +211,8 @@ class StepCall:
         doubtful = self.effect is Effect.ONCE and self.code.inject != "transaction"
         if doubtful and not declared:
             why = "timeout" if isinstance(error, TimeoutError) and self.timeout is not None else "error"
-            return await self._doubt(why, attempt, started_at, error)
+            timeout = int(self.timeout * 1e6) if self.timeout is not None else None
+            return await self._doubt(why, r.Interrupted(self.effect, attempt, started_at, timeout), error)
         info = error_info(error, self.drive.secrets)
         retry_at = self._retry_at(error, attempt)
         await self.drive.write(
@@ -258,12 +261,12 @@ class StepCall:
 
     # Doubt
 
-    async def _doubt(self, why: str, attempt: int, started_at: int, error: BaseException | None) -> Any:
+    async def _doubt(self, why: str, sent: r.Interrupted, error: BaseException | None) -> Any:
         info = error_info(error, self.drive.secrets) if error is not None else None
-        await self.drive.write(e.StepDoubted(step=self.key, why=why, attempt=attempt, error=info), drop=self._drop())
-        timeout = int(self.timeout * 1e6) if self.timeout is not None else None
+        entry = e.StepDoubted(step=self.key, why=why, attempt=sent.attempt, error=info)
+        await self.drive.write(entry, drop=self._drop())
         text = f"{info.type}: {info.message}" if info is not None else why
-        return await self._resolve(r.InQuestion(attempt, started_at, timeout, text))
+        return await self._resolve(r.InQuestion(sent.attempt, sent.started_at, sent.timeout, text))
 
     async def _resolve(self, doubt: r.InQuestion) -> Any:
         """End the doubt by a person's word, by `verify`, or by the declared policy."""
@@ -271,7 +274,13 @@ class StepCall:
             if post.kind == "resolve":
                 word = msgspec.json.decode(post.body, type=Resolution)
                 if word.step == self.key:
-                    return await self._by_person(word, post.seq, doubt)
+                    wrong = self._wrong(word)
+                    if wrong is None:
+                        return await self._by_person(word, post.seq, doubt)
+                    # A slip of the person's must not end the run: it is written down, and another word may follow.
+                    doubt = structs.replace(doubt, why=f"{doubt.why} ({wrong})")
+                    again = e.StepDoubted(step=self.key, why=doubt.why, attempt=doubt.attempt)
+                    await self.drive.write(again, consumed=(post.seq,))
         if self.verify is not None:
             found = await self._ask_verify(doubt.attempt)
             if found is NOT_DONE:
@@ -316,10 +325,17 @@ class StepCall:
             detail = f"step {self.key} seems not done, but a request of its may still be under way"
             await self.drive.park("doubt", due_at=due_at, step=self.key, detail=detail)
 
+    def _wrong(self, word: "Resolution") -> str | None:
+        """Say what is wrong with the value that a person gave."""
+        try:
+            if word.done:
+                self.codec.decode(word.value, f"the value given by {word.by or 'somebody'}")
+        except InvalidValue as error:
+            return self.drive.secrets.redact_text(str(error))
+        return None
+
     async def _by_person(self, word: "Resolution", post: int, doubt: r.InQuestion) -> Any:
-        if word.done:
-            self.codec.decode(word.value, f"the value given for {self.key}")
-        else:
+        if not word.done:
             await self._wait_out(doubt)
         await self._write_resolved(
             how="person",
