@@ -1,0 +1,95 @@
+"""Where runs are played: one store on disk that outlives its openings, with a clock that moves when told."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import apsw
+
+import holdfast as hf
+from holdfast.core.entry import Entry
+from holdfast.store.sqlite import SqliteStore
+from holdfast.testing import MovingClock
+
+T = TypeVar("T")
+_SECONDS = 20.0
+
+
+async def soon(awaitable: Awaitable[T]) -> T:
+    """Return what comes, in bounded time."""
+    async with asyncio.timeout(_SECONDS):
+        return await awaitable
+
+
+class Stage:
+    """A store file; each opening is a process's life, and closing it in the middle of a step is its death."""
+
+    def __init__(self, path: Path, clock: MovingClock) -> None:
+        self.path, self.clock = path, clock
+
+    @asynccontextmanager
+    async def open(
+        self, *parts: Any, concurrency: int = 64, work: bool = True, **app: Any
+    ) -> AsyncIterator[hf.Runtime]:
+        """Open the store with an app of these parts."""
+        store = await SqliteStore.open(str(self.path), clock=self.clock)
+        async with hf.open(store, hf.App(*parts, **app), concurrency=concurrency, work=work) as runtime:
+            yield runtime
+
+    async def declare_dead(self) -> None:
+        """Void every worker, as another process does that finds their locks free."""
+        store = await SqliteStore.open(str(self.path), clock=self.clock)
+        for worker in await store.workers():
+            await store.void(worker.worker, why="test")
+        await store.close()
+
+    def execute(self, sql: str, *values: Any) -> list[Any]:
+        """Run a statement on the file, behind everybody's back."""
+        connection = apsw.Connection(str(self.path))
+        try:
+            connection.set_busy_timeout(10_000)
+            return connection.execute(sql, values).fetchall()
+        finally:
+            connection.close()
+
+
+class Hurdle:
+    """A place where a run's code stops until it is let through; it remembers who came."""
+
+    def __init__(self) -> None:
+        self.reached = asyncio.Event()
+        self.open = asyncio.Event()
+
+    async def __call__(self) -> None:
+        """Say that somebody is here, and wait to be let through."""
+        self.reached.set()
+        await self.open.wait()
+
+
+async def entries_of(run: hf.Run[Any]) -> list[Entry]:
+    """Return a run's journal."""
+    return [event async for event in run.events(follow=False) if isinstance(event, Entry)]
+
+
+async def kinds_of(run: hf.Run[Any]) -> list[str]:
+    """Return the kinds of a run's entries, in order."""
+    return [entry.type for entry in await entries_of(run)]
+
+
+async def seen(run: hf.Run[Any], wanted: Callable[[Entry], bool]) -> Entry:
+    """Return the first entry that is wanted, once it is there."""
+    async with asyncio.timeout(_SECONDS):
+        async for event in run.events():
+            if isinstance(event, Entry) and wanted(event):
+                return event
+    raise AssertionError("the run ended without it")
+
+
+async def parked(run: hf.Run[Any], reason: str) -> hf.RunInfo:
+    """Return where the run stands once it rests for that reason."""
+    await seen(run, lambda entry: isinstance(entry, hf.events.RunParked) and entry.reason == reason)
+    info = await run.info()
+    assert (info.status, info.reason.partition(":")[0]) == (hf.Status.WAITING, reason)
+    return info
