@@ -121,6 +121,8 @@ class Context:
         answer = FRESH if self._past else self._ask(step_key, digest)
         self._busy = True
         try:
+            if drive.cancelled_late:
+                StepCall(drive, code, args, keywords, step_key, digest).cancel_late()
             if answer is FRESH and code.simple and said is None:
                 return await self._simple(code, args, keywords, step_key, digest)
             call = StepCall(drive, code, args, keywords, step_key, digest)

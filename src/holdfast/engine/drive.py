@@ -168,6 +168,7 @@ class Drive:
                 except asyncio.CancelledError:
                     if self.stopping:
                         raise
+                    self.cancelled_late = True
                 except Exception:
                     break
             try:

@@ -242,6 +242,17 @@ class StepCall:
         else:
             self._record_cancel(attempt)
 
+    def cancel_late(self) -> None:
+        """Let a cancellation that came while the entry before was written end this step, if it still stands.
+
+        Whoever left its `asyncio.timeout` block meanwhile has taken it back.
+        """
+        self.drive.cancelled_late = False
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            self._record_cancel(1)
+            raise asyncio.CancelledError
+
     def _record_cancel(self, attempt: int) -> None:
         info = e.ErrorInfo(type="CancelledError", message="cancelled by the run's own code")
         entry = e.StepFailed(step=self.key, digest=self.digest, attempt=attempt, error=info, cancelled=True)

@@ -241,6 +241,11 @@ async def _run(drive: Drive, function: Durable[Any, *tuple[Any, ...]]) -> None:
         if not is_failure(error):
             raise
         ending = _failure(error, drive)
+    if drive.halted is not None and drive.refused is None:
+        # The code went on after it was told to stop: what it made of that is not the run's.
+        if isinstance(drive.halted, Parked):
+            return
+        raise drive.halted
     if isinstance(drive.refused, Damaged):
         await drive.rest(Status.QUARANTINED, "damaged", detail=str(drive.refused))
     elif drive.refused is not None:
