@@ -1,12 +1,13 @@
 """A run's events from any cursor: history, then live, without a gap or a repeat."""
 
-from collections.abc import AsyncIterator, Sequence
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
 from typing import Final
 
 import msgspec
 
 from holdfast.core.checksum import StoredEntry, check_chain
-from holdfast.core.cursor import Cursor, format_cursor, parse_cursor
+from holdfast.core.cursor import START, Cursor, format_cursor, parse_cursor
 from holdfast.core.entry import Entry, RunFinished, Unknown, read_entry
 from holdfast.core.errors import BadCursor, UnknownEntry
 from holdfast.core.ids import RunId
@@ -20,7 +21,7 @@ _set: Final = msgspec.structs.force_setattr
 
 async def feed(
     store: Store, run: RunId, after: str | int | None = None, *, follow: bool = True
-) -> AsyncIterator[Event]:
+) -> AsyncGenerator[Event, None]:
     """Yield what follows `after`; with `follow`, go on until the run has ended.
 
     Raises:
@@ -41,13 +42,15 @@ async def feed(
                 if _preview_is_stale(cursor, page):
                     yield PreviewReset(run=run)
                 connecting = False
-            events = _events(store, run, page, cursor)
-            for event, place in events:
+            for event, place in _events(store, run, page, cursor):
                 cursor = place
                 yield event
                 if isinstance(event, RunFinished):
                     return
-            if events:
+            if page.entries or page.chunks:
+                cursor = max(cursor, _end(page))
+                # A long history must not hold up whoever shares the event loop.
+                await asyncio.sleep(0)
                 continue
             if not follow or page.row.status.terminal:
                 return
@@ -75,6 +78,12 @@ def _events(store: Store, run: RunId, page: Page, cursor: Cursor) -> list[tuple[
     places += [(Cursor(c.seq, c.fence, c.number), c) for c in _live(page)]
     places.sort(key=lambda place: place[0])
     return [(_event(store, run, place, row), place) for place, row in places]
+
+
+def _end(page: Page) -> Cursor:
+    """Return the page's last place, a former owner's chunks included: what is not shown is passed over too."""
+    chunk = page.chunks[-1] if page.chunks else None
+    return Cursor(chunk.seq, chunk.fence, chunk.number) if chunk is not None else START
 
 
 def _live(page: Page) -> Sequence[StoredChunk]:
