@@ -146,7 +146,9 @@ class Context:
                 call.cancelled(error, 1)
                 raise
             return await call.failed(error, 1, 0)
-        await drive.write(e.StepCompleted(step=step_key, digest=digest, raw=raw, blob=blob), blobs=blobs)
+        entry = e.StepCompleted(step=step_key, digest=digest, raw=raw, blob=blob)
+        if not await drive.written(drive.journal.add(entry, blobs)):
+            await drive.write(entry, blobs=blobs)
         return back
 
     def _key(self, name: str, key: str | None) -> str:

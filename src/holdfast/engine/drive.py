@@ -134,21 +134,28 @@ class Drive:
         Raises:
             Lost: the lease is gone.
         """
-        while True:
-            waiting = self.journal.append(*entries, guarded=guarded, **rest)
-            try:
-                outcome = await waiting
-            except asyncio.CancelledError:
-                outcome = self._late(waiting)
-            except StoreUnavailable as error:
-                # Nothing is known of what the store holds now: the code must not go on, and its run has not failed.
-                raise self.halt(Lost(f"the store does not answer: {error}")) from error
-            if outcome.__class__ is Committed:
-                return
-            if isinstance(outcome, InboxMoved):
-                self._saw(outcome)
-            else:
-                raise self.halt(Lost(f"the lease of run {self.lease.row.run} is gone"))
+        while not await self.written(self.journal.append(*entries, guarded=guarded, **rest)):
+            pass
+
+    async def written(self, waiting: Pending[Outcome]) -> bool:
+        """Return True when a commit is on disk, False when a post came between and it must be queued again.
+
+        Raises:
+            Lost: the lease is gone, or the store does not answer.
+        """
+        try:
+            outcome = await waiting
+        except asyncio.CancelledError:
+            outcome = self._late(waiting)
+        except StoreUnavailable as error:
+            # Nothing is known of what the store holds now: the code must not go on, and its run has not failed.
+            raise self.halt(Lost(f"the store does not answer: {error}")) from error
+        if outcome.__class__ is Committed:
+            return True
+        if isinstance(outcome, InboxMoved):
+            self._saw(outcome)
+            return False
+        raise self.halt(Lost(f"the lease of run {self.lease.row.run} is gone"))
 
     def _late(self, waiting: Pending[Outcome]) -> Outcome:
         """Return the outcome of a write that a cancellation interrupted: it was queued, so it was written."""

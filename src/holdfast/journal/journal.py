@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from holdfast.core.checksum import StoredEntry, check_chain, checksum
 from holdfast.core.cursor import START, Cursor
@@ -20,6 +20,8 @@ from holdfast.store.protocol import (
     Store,
     Transaction,
 )
+
+_NOTHING: Final[list[Entry]] = []
 
 
 class Journal:
@@ -64,6 +66,20 @@ class Journal:
         if any post did.
         """
         return self._commit(self._lease, self._change(entries, blobs, change, guarded, rest))
+
+    def add(self, entry: Entry, blobs: Sequence[NewBlob]) -> Pending[Outcome]:
+        """Queue a commit of one entry: what `append` does, without what an ordinary step has no use for."""
+        if self._noted:
+            return self.append(entry, blobs=blobs)
+        self._taken = _NOTHING
+        at = self._now()
+        after, previous = self._before = self._seq, self._head
+        kind, version = entry.__class__.__name__, entry.version
+        body = encode_body(entry)
+        seq = self._seq = after + 1
+        head = self._head = checksum(self._run, seq, at, version, kind, 0, previous, body)
+        row = StoredEntry(seq, kind, version, at, 0, body, head)
+        return self._commit(self._lease, Commit(after=after, previous=previous, entries=[row], blobs=blobs))
 
     def _change(
         self, entries: Sequence[Entry], blobs: Sequence[NewBlob], change: RowChange | None, guarded: bool, rest: Any

@@ -58,6 +58,8 @@ class Bells:
 
     def __init__(self) -> None:
         self._by_topic: defaultdict[Topic, set[Bell]] = defaultdict(set)
+        self.heard: set[RunId | None] = set()
+        """The runs whose every entry somebody listens to."""
 
     def __bool__(self) -> bool:
         return bool(self._by_topic)
@@ -67,6 +69,8 @@ class Bells:
         topic = (run, entries)
         bell = Bell(self, topic)
         self._by_topic[topic].add(bell)
+        if entries:
+            self.heard.add(run)
         return bell
 
     def remove(self, topic: Topic, bell: Bell) -> None:
@@ -76,6 +80,8 @@ class Bells:
             bells.discard(bell)
             if not bells:
                 del self._by_topic[topic]
+                if topic[1]:
+                    self.heard.discard(topic[0])
 
     def ring(self, run: RunId | None, *, moved: bool = True, ending: Callable[[], Page] | None = None) -> None:
         """Ring for one run; `moved` when it also stands elsewhere than before, `ending` when it has ended."""

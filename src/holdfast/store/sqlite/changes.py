@@ -145,11 +145,12 @@ class Db:
 class CommitOp:
     """One commit with its statements' values made ready, so that the writer only executes."""
 
-    __slots__ = ("_change", "_entries", "_lease", "_values", "run")
+    __slots__ = ("_change", "_entries", "_lease", "_values", "quiet", "run")
 
     def __init__(self, lease: Lease, change: Commit, owner: int | None, sealed: Seal) -> None:
         self._lease, self._change = lease, change
         self.run = lease.row.run
+        self.quiet = change.change is None and not change.posts and not change.children
         number = lease.row.number
         entries = change.entries
         if entries:

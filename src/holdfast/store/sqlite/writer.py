@@ -28,6 +28,11 @@ class Op(Protocol):
         """The run it is for."""
         ...
 
+    @property
+    def quiet(self) -> bool:
+        """True when only readers of its run's entries care."""
+        ...
+
     def apply(self, db: Db) -> Any:
         """Do it and return its outcome."""
         ...
@@ -45,6 +50,7 @@ class Do:
     """An op from a function; `alone` keeps it out of everybody's batch."""
 
     __slots__ = ("_rings", "_settled", "_work", "alone", "run")
+    quiet: Final = False
 
     def __init__(
         self,
@@ -82,6 +88,8 @@ class Failure:
 
 class Answer(asyncio.Future[Any]):
     """An outcome to be. It refuses to be cancelled, so that a cancelled caller still learns what was written."""
+
+    __slots__ = ()
 
     def cancel(self, msg: Any = None) -> bool:
         """Do nothing: what is queued is written."""
@@ -216,8 +224,10 @@ class Writer:
 
     def _settle(self, batch: list[Item], outcomes: Sequence[Any]) -> None:
         if self._bells:
+            heard = self._bells.heard
             for (op, _), outcome in zip(batch, outcomes, strict=True):
-                op.ring(self._bells, outcome)
+                if not op.quiet or op.run in heard:
+                    op.ring(self._bells, outcome)
         for (_, future), outcome in zip(batch, outcomes, strict=True):
             if outcome.__class__ is Failure:
                 future.set_exception(outcome.error)
