@@ -15,6 +15,7 @@ from holdfast.core.derive import idempotency_key
 from holdfast.core.errors import Damaged, Diverged, InDoubt, InvalidValue, NotFound, StepError
 from holdfast.core.retry import Retry, seconds
 from holdfast.core.status import NOT_DONE, Effect
+from holdfast.engine.chunks import Stream
 from holdfast.engine.drive import Drive
 from holdfast.engine.function import Policy, StepCode, look_at
 from holdfast.engine.payload import error_info, is_failure, load_value, store_value
@@ -35,7 +36,7 @@ class StepCall:
 
     __slots__ = (
         "args", "code", "codec", "digest", "drive", "effect", "in_doubt", "key", "keywords", "not_performed", "retry",
-        "timeout", "verify",
+        "stream", "timeout", "verify",
     )  # fmt: skip
 
     def __init__(
@@ -49,6 +50,7 @@ class StepCall:
             key,
             digest,
         )
+        self.stream: Stream | None = None
         self.codec: Codec = code.own_codec
         policy = code.policy
         self.effect: Effect = policy.effect or Effect.REPEAT
@@ -147,8 +149,7 @@ class StepCall:
         return drive.store.now()
 
     def _drop(self) -> Sequence[str]:
-        chunks = self.drive.chunks
-        return (self.key,) if chunks is not None and chunks.close(self.key) else ()
+        return (self.key,) if self.stream is not None and self.stream.close() else ()
 
     async def _call(self, attempt: int) -> Any:
         arguments = (self._step(attempt), *self.args) if self.code.inject == "step" else self.args
@@ -165,13 +166,14 @@ class StepCall:
 
     def _step(self, attempt: int) -> Step[Any]:
         drive = self.drive
+        self.stream = Stream(drive.open_chunks, self.key, attempt)
         return Step(
             deps=drive.deps,
             idempotency_key=idempotency_key(drive.state.seed, self.key),
             run_id=drive.lease.row.run,
             attempt=attempt,
             log=drive.log.bind(step=self.key, attempt=attempt),
-            emit=lambda value: drive.open_chunks().emit(self.key, attempt, value),
+            emit=self.stream.emit,
         )
 
     async def _transact(self, attempt: int) -> Any:
@@ -362,7 +364,8 @@ class StepCall:
 
     async def _write_resolved(self, *, how: str, outcome: str, **rest: Any) -> None:
         fields = {name: rest.pop(name) for name in ("raw", "blob", "by", "note") if name in rest}
-        await self.drive.write(e.StepResolved(step=self.key, how=how, outcome=outcome, **fields), **rest)
+        entry = e.StepResolved(step=self.key, how=how, outcome=outcome, **fields)
+        await self.drive.write(entry, drop=self._drop(), **rest)
 
 
 class Resolution(msgspec.Struct, frozen=True):
