@@ -1,6 +1,5 @@
 """The command line: parse, ask the client, render."""
 
-import os
 import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
@@ -53,14 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         if reconfigure is not None:
             reconfigure(errors="replace")
     given = list(sys.argv[1:] if arguments is None else arguments)
-    try:
-        status = _call(given)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # Whoever read our output has enough of it; the interpreter must not fail on its last flush.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        status = Exit.FINE
-    sys.exit(int(status))
+    sys.exit(int(_call(given)))
 
 
 def _call(given: list[str]) -> int:

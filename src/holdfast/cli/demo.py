@@ -55,13 +55,20 @@ def demo(surface: Surface, *, folder: str | None) -> int:
 def _prepare(folder: str | None) -> Path:
     """Write the program into its folder and return that."""
     place = Path(folder).resolve() if folder is not None else Path(tempfile.mkdtemp(prefix="holdfast-demo-"))
-    place.mkdir(parents=True, exist_ok=True)
-    if any(place.iterdir()):
-        error = InvalidInput(f"{place} is not empty")
-        error.hint = "Give --dir a folder that is empty or not there yet."
-        raise error
-    (place / "order.py").write_text((files("holdfast.cli") / "example.py").read_text("utf-8"), "utf-8")
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        if any(place.iterdir()):
+            raise _refused(f"{place} is not empty")
+        (place / "order.py").write_text((files("holdfast.cli") / "example.py").read_text("utf-8"), "utf-8")
+    except OSError as error:
+        raise _refused(f"{place} cannot hold the demo: {error.strerror}") from error
     return place
+
+
+def _refused(message: str) -> InvalidInput:
+    error = InvalidInput(message)
+    error.hint = "Give --dir a folder that is empty or not there yet."
+    return error
 
 
 @dataclass(frozen=True)

@@ -153,7 +153,10 @@ def _advice(surface: Surface, info: RunInfo, picture: Picture, *, dead: bool) ->
     lines: list[str] = []
     last = picture.processes[-1].acts[-1].entry if picture.processes[-1].acts else None
     if isinstance(last, ev.RunParked) and last.due_at is not None and not info.reason.startswith("diverged"):
-        lines = [f"It goes on at {clock(as_time(last.due_at), datetime.now(UTC))}, if its program runs then."]
+        due, now = as_time(last.due_at), datetime.now(UTC)
+        lines = [f"It goes on at {clock(due, now)}, if its program runs then."]
+        if due <= now:
+            lines = [f"It is due since {clock(due, now)} and goes on when its program runs."]
     elif picture.doubted and info.status is Status.WAITING:
         resolve = surface.command("resolve", info.id, picture.doubted[0])
         lines = ["Look whether it happened, and say so:", f"  {resolve} --value JSON", f"  {resolve} --not-done"]

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import sys
 from collections.abc import Callable, Coroutine
 from functools import wraps
 from typing import Any, Final, TypeVar
@@ -30,6 +31,10 @@ def common(*, store: bool = True) -> Callable[[Command], Command]:
             try:
                 done = function(surface, **rest)
                 return asyncio.run(done) if isinstance(done, Coroutine) else done
+            except BrokenPipeError:
+                # Whoever read our output has enough of it; the interpreter must not fail on its last flush.
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                return Exit.FINE
             except KeyboardInterrupt:
                 surface.fail("interrupted", "nothing was changed", word="interrupted")
                 return Exit.INTERRUPTED
