@@ -1,0 +1,135 @@
+"""Running `holdfast`: in this process, quickly, or as a process that can be killed."""
+
+import json
+import os
+import selectors
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+from holdfast.cli import main
+
+SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class Ran:
+    """How a command ended and what it said."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def value(self) -> Any:
+        """The one JSON value on stdout."""
+        return json.loads(self.out)
+
+    @property
+    def values(self) -> list[Any]:
+        """The JSON lines on stdout."""
+        return [json.loads(line) for line in self.out.splitlines()]
+
+    @property
+    def error(self) -> Any:
+        """The error that a command with --json told last on stderr."""
+        return json.loads(self.err.splitlines()[-1])["error"]
+
+
+class Shell:
+    """Runs commands in this process; what they import is forgotten afterwards."""
+
+    def __init__(self, folder: Path, capture: Any) -> None:
+        self.folder, self._capture = folder, capture
+
+    def __call__(self, *words: object) -> Ran:
+        self._capture.readouterr()
+        before, path = set(sys.modules), list(sys.path)
+        try:
+            with pytest.raises(SystemExit) as ended:
+                main([str(word) for word in words])
+        finally:
+            sys.path[:] = path
+            for name in set(sys.modules) - before:
+                if str(getattr(sys.modules[name], "__file__", "")).startswith(str(self.folder)):
+                    del sys.modules[name]
+        assert isinstance(ended.value.code, int)
+        said = self._capture.readouterr()
+        return Ran(ended.value.code, said.out, said.err)
+
+    def copied(self, line: str, **instead: str) -> Ran:
+        """Run a command line as a person would who copied it from the screen."""
+        words = shlex.split(line)
+        assert words[0] == "holdfast"
+        return self(*(instead.get(word, word) for word in words[1:]))
+
+    def ledger(self) -> list[str]:
+        """Return what the program really did, in order."""
+        path = self.folder / "ledger.txt"
+        lines = path.read_text("utf-8").splitlines() if path.exists() else []
+        return [line.partition(" ")[2] for line in lines]
+
+    def start(self, *words: str, environment: dict[str, str] | None = None) -> "Started":
+        """Start a process that can be killed."""
+        command = [sys.executable, "-m", "holdfast", *words]
+        process = subprocess.Popen(
+            command, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            env={**os.environ, **(environment or {})},
+        )  # fmt: skip
+        return Started(process)
+
+
+class Started:
+    """A `holdfast` of its own process."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]") -> None:
+        self.process = process
+        self._said = {"out": b"", "err": b""}
+
+    def wait_for(self, text: str, *, on: str = "err") -> None:
+        """Return when it has said `text`; fail if it ends or is silent for too long."""
+        assert self.process.stdout is not None
+        assert self.process.stderr is not None
+        stream = self.process.stderr if on == "err" else self.process.stdout
+        give_up = time.monotonic() + SECONDS
+        with selectors.DefaultSelector() as selector:
+            selector.register(stream, selectors.EVENT_READ)
+            while text.encode() not in self._said[on]:
+                assert selector.select(max(0.0, give_up - time.monotonic())), f"it never said {text!r}: {self._said}"
+                read = os.read(stream.fileno(), 65536)
+                assert read, f"it ended without saying {text!r}: {self._said}"
+                self._said[on] += read
+
+    def end(self, signal: int | None = None) -> Ran:
+        """Send a signal, if any, and return how it ended."""
+        if signal is not None:
+            self.process.send_signal(signal)
+        out, err = self.process.communicate(timeout=SECONDS)
+        said = self._said["out"] + out, self._said["err"] + err
+        return Ran(self.process.returncode, said[0].decode(), said[1].decode())
+
+
+def damage(store: Path, run: str, seq: int) -> None:
+    """Alter one byte of an entry behind the store's back."""
+    database = apsw.Connection(str(store))
+    where = "WHERE seq = ? AND run = (SELECT number FROM hf_runs WHERE run = ?)"
+    place = (seq, bytes.fromhex(run.replace("-", "")))
+    [(body,)] = database.execute(f"SELECT body FROM hf_entries {where}", place).fetchall()
+    assert isinstance(body, bytes)
+    altered = bytes([*body[:-2], body[-2] ^ 1, body[-1]])
+    database.execute(f"UPDATE hf_entries SET body = ? {where}", (altered, *place))
+    assert database.changes() == 1
+    database.close()
+
+
+def run_ids(lines: Sequence[Any]) -> list[str]:
+    """Return the ids of listed runs."""
+    return [line["id"] for line in lines]

@@ -1,0 +1,79 @@
+"""`holdfast demo`: a kill in the middle of a payment, checked against what really happened."""
+
+import asyncio
+import json
+import os
+from collections import Counter
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+from holdfast.cli.demo import Demo, Stage
+from holdfast.cli.surface import Surface
+from tests.surface.command import Shell
+
+
+def test_the_demo_kills_a_process_and_shows_that_nothing_was_done_twice(shell: Shell) -> None:
+    """A newcomer sees a death, a resumption and the proof, without a key, a service or a terminal."""
+    ran = shell("demo", "--dir", "demo")
+    assert (ran.status, ran.err) == (0, "")
+    for told in ("kill -9 ", "runs the same program again", "6 steps from the journal", "in doubt", "verify looked"):
+        assert told in ran.out
+    assert "✓ the card was charged exactly once" in ran.out
+    assert "NOT TRUE" not in ran.out
+    assert "╳ lost: killed, crashed or stopped here" in ran.out
+    ledger = (shell.folder / "demo" / "ledger.txt").read_text().splitlines()
+    assert len({line.split()[0] for line in ledger}) == 2
+    assert set(Counter(line.partition(" ")[2] for line in ledger).values()) == {1}
+    assert sum(" charge " in line for line in ledger) == 1
+    listed = next(line.split("  ")[-1].strip() for line in ran.out.splitlines() if "holdfast ls" in line)
+    assert "fulfil" in shell.copied(listed).out
+
+
+def test_the_demo_tells_its_findings_as_one_json_value(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The claims are data too; and a store named in the environment is left alone."""
+    monkeypatch.setenv("HOLDFAST_STORE", "sqlite:///mine.db")
+    monkeypatch.setenv("TMPDIR", str(shell.folder))
+    ran = shell.start("demo", "--json", environment=dict(os.environ)).end()
+    assert (ran.status, ran.err) == (0, "")
+    found = json.loads(ran.out)
+    assert found["ok"] is True
+    assert set(found["claims"].values()) == {True}
+    assert len(found["performed"]) == 12
+    assert found["killed"] != found["resumed"]
+    assert found["seconds"] < 15
+    assert not (shell.folder / "mine.db").exists()
+    assert Path(found["program"]).is_relative_to(shell.folder)
+
+
+def test_a_claim_that_is_not_true_is_told_and_exits_with_1(shell: Shell) -> None:
+    """The demo believes the ledger and not itself: a program that charges twice is caught."""
+    stage = Stage(shell.folder / "twice")
+    stage.folder.mkdir()
+    text = (files("holdfast.cli") / "example.py").read_text("utf-8")
+    twice = text.replace(
+        '    act(f"charge {order} {cents}", 5)\n', '    act(f"charge {order} {cents}", 0)\n' * 2 + "    time.sleep(5)\n"
+    )
+    stage.program.write_text(twice.replace("0.3)", "0)"))
+    surface = Surface(stage.store, json=True)
+    assert asyncio.run(Demo(surface, stage).play()) == 1
+
+
+def test_a_program_that_breaks_spoils_the_demo_in_one_sentence(
+    shell: Shell, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where the demo cannot be played, it says why and exits with 1."""
+    stage = Stage(shell.folder / "broken")
+    stage.folder.mkdir()
+    stage.program.write_text("raise SystemExit('no')\n")
+    assert asyncio.run(Demo(Surface(stage.store), stage).play()) == 1
+    assert "the demo could not be played: process " in capsys.readouterr().err
+
+
+def test_the_demo_overwrites_nothing(shell: Shell) -> None:
+    """A folder with something in it is refused."""
+    ran = shell("demo", "--dir", ".")
+    assert ran.status == 2
+    assert "is not empty" in ran.err
+    assert shell("demo", "--dir", "program.py").status == 2

@@ -1,0 +1,96 @@
+"""`holdfast ls`: which runs are here, newest first."""
+
+import shlex
+import signal
+
+from tests.surface.command import Shell, run_ids
+
+
+def test_runs_are_listed_newest_first(shell: Shell) -> None:
+    """The run that somebody just started stands on top, with its id, name, status and key."""
+    first = shell("run", "program.py:count", "1", "--key", "one", "--json").value["id"]
+    second = shell("run", "program.py:fail", "--json").error["run"]
+    lines = shell("ls").out.splitlines()
+    assert lines[0].split() == ["RUN", "NAME", "STATUS", "AGE", "KEY"]
+    assert lines[1].startswith(f"{second}  fail   failed")
+    assert lines[1].endswith("ValueError: out of luck")
+    assert lines[2].startswith(f"{first}  count  completed")
+    assert lines[2].endswith("one")
+
+
+def test_json_gives_a_line_for_each_run(shell: Shell) -> None:
+    """A program reads the list line by line."""
+    shell("run", "program.py:count", "1", "--key", "one", "--label", "team=a")
+    shell("run", "program.py:fail")
+    ran = shell("ls", "--json")
+    assert [run["name"] for run in ran.values] == ["fail", "count"]
+    assert ran.values[0]["status"] == "failed"
+    assert (ran.values[1]["key"], ran.values[1]["labels"]) == ("one", {"team": "a"})
+    assert ran.err == ""
+
+
+def test_filters_narrow_the_list(shell: Shell) -> None:
+    """Status, name and labels each leave out what they do not name."""
+    shell("run", "program.py:count", "1", "--label", "team=a", "--label", "tier=free")
+    shell("run", "program.py:count", "2", "--label", "team=b")
+    shell("run", "program.py:fail")
+    names = [run["name"] for run in shell("ls", "--json", "--status", "failed").values]
+    assert names == ["fail"]
+    assert len(shell("ls", "--json", "--name", "count").values) == 2
+    assert len(shell("ls", "--json", "--label", "team=a").values) == 1
+    assert len(shell("ls", "--json", "--label", "team=a", "--label", "tier=paid").values) == 0
+    assert "no runs like that" in shell("ls", "--status", "paused").err
+
+
+def test_pages_give_every_run_exactly_once(shell: Shell) -> None:
+    """The command at the foot of a page gives the next one, until there is none."""
+    made = [shell("run", "program.py:count", str(n), "--json").value["id"] for n in range(5)]
+    seen, ran = [], shell("ls", "--limit", "2", "--name", "count")
+    while True:
+        seen += [line.split()[0] for line in ran.out.splitlines()[1:]]
+        older = [line.removeprefix("older: ") for line in ran.err.splitlines() if line.startswith("older: ")]
+        if not older:
+            break
+        assert "--name" in shlex.split(older[0])
+        ran = shell.copied(older[0])
+    assert seen == made[::-1]
+
+
+def test_a_limit_over_a_page_of_the_store_is_filled(shell: Shell) -> None:
+    """--limit is how many lines come, whatever the store reads at once."""
+    made = [shell("run", "program.py:count", str(n), "0", "--json").value["id"] for n in range(3)]
+    assert run_ids(shell("ls", "--json", "--limit", "5000").values) == made[::-1]
+
+
+def test_a_run_whose_process_is_dead_is_said_to_be(shell: Shell) -> None:
+    """`running` with a dead process is told apart from one at work."""
+    (shell.folder / "gate").touch()
+    started = shell.start("run", "program.py:hold", "1")
+    started.wait_for("at the gate")
+    assert "its process is dead" not in shell("ls").out
+    started.end(signal.SIGKILL)
+    assert "running" in shell("ls").out
+    assert "its process is dead" in shell("ls").out
+
+
+def test_a_store_without_runs_says_so(shell: Shell) -> None:
+    """An empty list is told apart from a list that failed."""
+    shell("run", "program.py:count", "1", "--key", "k")
+    shell("run", "program.py:count", "2", "--key", "k", "--store", "sqlite:///other.db")
+    assert shell("ls", "--quiet").out.count("\n") == 1
+    ran = shell("ls", "--before", shell("ls", "-q").out.split()[0])
+    assert (ran.status, ran.out) == (0, "")
+    assert "no runs" in ran.err
+    assert shell("ls", "--before", "00000000").status == 3
+    assert shell("ls", "--limit", "0").status == 2
+    assert shell("ls", "--status", "asleep").status == 2
+    assert shell("ls", "--label", "team").status == 2
+
+
+def test_a_long_reason_is_cut_and_the_id_never_is(shell: Shell) -> None:
+    """An id on the screen can always be copied."""
+    run = shell("run", "program.py:fail", "x" * 500, "--json").error["run"]
+    line = shell("ls", "-q").out.splitlines()[0]
+    assert line.startswith(run)
+    assert len(line) <= 160
+    assert line.endswith("…")
