@@ -13,6 +13,7 @@ from tests.chaos.program import PICTURE_BYTES, Report, Story
 from tests.chaos.world import Line
 
 ONCE: Final = ("pay", "ship", "sign")
+_OF_STEPS: Final = ("StepStarted", "StepCompleted", "StepFailed", "StepDoubted", "StepResolved", "Emitted")
 _BLOB: Final = PICTURE_BYTES + 2
 
 Fact = tuple[Any, ...]
@@ -32,6 +33,18 @@ def check(report: Report, ledger: Sequence[Line], *, deaths: int) -> None:
     for story in report.stories:
         lines = [line for line in ledger if line.get("order") == story.order]
         broken += [f"{story.order}: {what}" for what in _of_run(story, lines, deaths)]
+    if broken:
+        raise Broken("\n".join(broken))
+
+
+def check_refused(report: Report, since: Sequence[Line]) -> None:
+    """Do nothing if code that does not fit what was recorded was refused before it did anything.
+
+    Raises:
+        Broken: it was not.
+    """
+    broken = [f"it is {story.status}: {story.reason}" for story in report.stories if "diverged" not in story.reason]
+    broken += [f"the new code acted: {line}" for line in since if line["what"] in ("did", "request")]
     if broken:
         raise Broken("\n".join(broken))
 
@@ -95,7 +108,7 @@ def unbroken_form(story: Story) -> list[Fact]:
                 facts.append(("failed", event.step, event.digest, event.error.type, event.error.message))
             case e.ValueTaken() | e.Emitted():
                 facts.append((event.type, event.step, _value(event)))
-            case e.RunParked() if event.reason != "doubt":
+            case e.RunParked() if event.reason not in ("doubt", "diverged"):
                 facts.append(("parked", event.reason, event.step))
             case e.RunFinished():
                 facts.append(("finished", str(event.status)))
@@ -177,14 +190,17 @@ def _acknowledged(story: Story, lines: Sequence[Line]) -> Iterator[str]:
     """Nothing that a call returned or a stream sent is taken back or told differently later."""
     there = {event.seq: known for event, known in zip(story.events, story.digests, strict=True)}
     values = _values(story)
+    recorded_at = {_name(event.step): event.at for event in story.events if event.type in _OF_STEPS}
     for line in lines:
         match line["what"]:
             case "entry" if there.get(line["seq"]) != line["digest"]:
-                yield f"entry {line['seq']} was sent, and is another one now" if line["seq"] in there else (
-                    f"entry {line['seq']} was sent, and is lost"
-                )
+                fate = "another one now" if line["seq"] in there else "lost"
+                yield f"entry {line['seq']} was sent, and is {fate}"
             case "ack" if values.get(line["step"]) != line["value"]:
-                yield f"step {line['step']} had returned {_short(line['value'])}, and now {_short(values.get(line['step']))}"
+                value = values.get(line["step"])
+                yield f"step {line['step']} had returned {_short(line['value'])}, and now {_short(value)}"
+            case "ack" if recorded_at[line["step"]] > line["t"]:
+                yield f"step {line['step']} had returned, and was recorded only later"
             case "started" if line["run"] != story.run:
                 yield f"its key belonged to run {line['run']}, and now to {story.run}"
 
@@ -237,15 +253,20 @@ def _effects(story: Story, lines: Sequence[Line], deaths: int) -> Iterator[str]:
 
 def _repeated(story: Story, lines: Sequence[Line]) -> Iterator[str]:
     """Work whose outcome was committed, as the stream had said, is not done again."""
-    closing = {
-        event.seq: _name(event.step)
-        for event in story.events
-        if isinstance(event, e.StepCompleted | e.StepResolved) or (isinstance(event, e.StepFailed) and not event.retry_at)
-        if not isinstance(event, e.StepResolved) or event.outcome != "not_done"
-    }
+    closing = {event.seq: _name(event.step) for event in story.events if _closes(event)}
     closed: set[str] = set()
     for line in lines:
         if line["what"] == "entry" and line["seq"] in closing:
             closed.add(closing[line["seq"]])
         elif (step := line.get("step") if line["what"] == "did" else line.get("effect")) in closed:
             yield f"{step} was performed again after its outcome was committed"
+
+
+def _closes(event: Any) -> bool:
+    match event:
+        case e.StepCompleted() | e.StepFailed(retry_at=None):
+            return True
+        case e.StepResolved():
+            return event.outcome != "not_done"
+        case _:
+            return False

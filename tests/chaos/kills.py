@@ -59,10 +59,11 @@ class Stage:
         shutil.rmtree(self._folder, ignore_errors=True)
         self.store.mkdir(parents=True)
 
-    def play(self, names: Sequence[str], die: Death | None = None) -> Outcome:
-        """Run the program once, to its end or its death."""
+    def play(self, names: Sequence[str], die: Death | None = None, *, code: str = "first") -> Outcome:
+        """Run a release of the program once, to its end or its death."""
         watch = self.store if isinstance(die, AtCall) else None
-        return self._killer.run(play, str(self.store), str(self.ledger), tuple(names), self._twin, die=die, watch=watch)
+        args = (str(self.store), str(self.ledger), tuple(names), self._twin, code)
+        return self._killer.run(play, *args, die=die, watch=watch)
 
     def count(self, names: Sequence[str]) -> tuple[int, int]:
         """Return how many points and how many file calls an undisturbed run comes to."""
@@ -80,13 +81,31 @@ class Stage:
             TrialFailed: the program ended otherwise than by finishing or by the death it was given.
         """
         self.clear()
-        places: list[str] = []
-        for death in deaths:
-            outcome = self.play(names, death)
-            if outcome.killed:
-                places.append(outcome.last)
-            else:
-                outcome.result()
+        places = [place for death in deaths if (place := self._die(names, death)) is not None]
+        return self._end(names, places)
+
+    def deploy(self, names: Sequence[str], death: Death, code: str) -> Ended:
+        """Let a program die, take it up with a later release, then with its own, and judge it.
+
+        Raises:
+            Broken: the later release did something, although what was recorded is not what it asks for.
+        """
+        self.clear()
+        places = [place for place in [self._die(names, death)] if place is not None]
+        before = len(read_ledger(self.ledger))
+        report: Report = self.play(names, code=code).result()
+        judge.check_refused(report, read_ledger(self.ledger)[before:])
+        return self._end(names, [*places, "deploy"])
+
+    def _die(self, names: Sequence[str], death: Death) -> str | None:
+        """Return where it died; None if it ended before it came there."""
+        outcome = self.play(names, death)
+        if outcome.killed:
+            return outcome.last
+        outcome.result()
+        return None
+
+    def _end(self, names: Sequence[str], places: Sequence[str]) -> Ended:
         report: Report = self.play(names).result()
         judge.check(report, read_ledger(self.ledger), deaths=len(places))
         return Ended(len(places), tuple(places), report)

@@ -1,6 +1,7 @@
 """A program that uses every verb, noting each effect and each acknowledgement outside of its store."""
 
 import asyncio
+import contextlib
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ import msgspec
 import holdfast as hf
 from holdfast.core.ids import RunId, WorkerId
 from holdfast.core.status import Status
+from holdfast.engine.function import Durable
 from holdfast.runtime import Runtime
 from holdfast.store import point
 from holdfast.store.protocol import RunRow, Watch
@@ -145,6 +147,7 @@ async def fulfil(ctx: hf.Context, order: str) -> dict[str, Any]:
     held = ack("hold", await ctx.step(hold, order, effect="keyed"))
     told = ack("tell", await ctx.step(tell, order))
     await ctx.emit({"halfway": order})
+    ack("emit", None)
     insisted = ack("insist", await ctx.step(insist, order, retry=hf.Retry(attempts=3, first=0.0002)))
     paid = ack("pay", await ctx.step(pay, order, effect="once", verify=was_paid, timeout=PAY_SECONDS))
     returned = ack("return_later", await ctx.step(return_later, order, retry=hf.Retry(attempts=2, first=90.0)))
@@ -164,6 +167,33 @@ async def fulfil(ctx: hf.Context, order: str) -> dict[str, Any]:
         "told": told, "insisted": insisted, "paid": paid, "returned": returned, "shipped": shipped, "signed": signed,
         "booked": booked, "refused": refused, "picture": len(picture),
     }  # fmt: skip
+
+
+@hf.durable(name="fulfil")
+async def fulfil_more(ctx: hf.Context, order: str) -> dict[str, Any]:
+    """Stand for the next release: the same steps, one of them with another input."""
+    ctx.now()
+    found = await ctx.step(look, order)
+    total = await ctx.step(count, order, [*found["lines"], 4])
+    await ctx.step(tag, order, str(ctx.uuid()), ctx.random.random())
+    await ctx.step(hold, order, effect="keyed")
+    return {"total": total}
+
+
+@hf.durable(name="fulfil")
+async def fulfil_otherwise(ctx: hf.Context, order: str) -> dict[str, Any]:
+    """Stand for another release: two steps, with results of one type, have changed places."""
+    ctx.now()
+    found = await ctx.step(look, order)
+    total = await ctx.step(count, order, found["lines"])
+    await ctx.step(tag, order, str(ctx.uuid()), ctx.random.random())
+    await ctx.step(tell, order)
+    await ctx.step(hold, order, effect="keyed")
+    return {"total": total}
+
+
+CODES: Final = {"first": fulfil, "more": fulfil_more, "otherwise": fulfil_otherwise}
+"""The releases of the program, by version."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,26 +223,35 @@ def digest(event: Any) -> str:
     return hashlib.sha256(msgspec.json.encode(event)).hexdigest()[:16]
 
 
-async def play(place: str, ledger: str, orders: tuple[str, ...], twin: str = "") -> Report:
-    """Start or take up these orders in the store below `place`, see them to their end, and report."""
+def enter(ledger: str) -> World:
+    """Let this process's steps meet the world of a ledger."""
     global _world
-    _world = world = World(ledger)
-    options = twins.apply(twin, place)
-    store = await SqliteStore.open(f"{place}/store.db", clock=world.now, **options)
-    async with hf.open(store, hf.App(fulfil, version="1")) as runtime, asyncio.TaskGroup() as watching:
-        for order, run in zip(orders, await _start(runtime, orders), strict=True):
+    _world = World(ledger)
+    return _world
+
+
+async def play(place: str, ledger: str, orders: tuple[str, ...], twin: str = "", code: str = "first") -> Report:
+    """Start or take up these orders in the store below `place`, see them to their end, and report."""
+    world = enter(ledger)
+    twins.apply(twin, place)
+    store = await SqliteStore.open(f"{place}/store.db", clock=world.now, **twins.options(twin))
+    app = hf.App(CODES[code], version=code)
+    async with hf.open(store, app) as runtime, asyncio.TaskGroup() as watching:
+        runs = await _start(runtime, orders, CODES[code])
+        for order, run in zip(orders, runs, strict=True):
             world.note("started", order=order, run=run)
-            watching.create_task(_watch(runtime, order, run))
-        stories = await _see_through(runtime, store, orders)
-        for task in watching._tasks:  # noqa: SLF001 - a run that rests for ever has watchers that wait for ever
-            task.cancel()
+        # A run that rests for ever has a watcher that waits for ever, so they are ended below.
+        watchers = [watching.create_task(_watch(runtime, order, run)) for order, run in zip(orders, runs, strict=True)]
+        stories = await see_through(runtime, store, orders, code=code)
+        for watcher in watchers:
+            watcher.cancel()
         findings = [f"{finding.run} {finding.seq}: {finding.what}" async for finding in runtime.client.verify()]
     world.close()
     return Report(stories, _bookings(place), tuple(findings))
 
 
-async def _start(runtime: Runtime, orders: Sequence[str]) -> list[RunId]:
-    handles = await asyncio.gather(*(runtime.start(fulfil, order, key=order) for order in orders))
+async def _start(runtime: Runtime, orders: Sequence[str], code: Durable[Any, str]) -> list[RunId]:
+    handles = await asyncio.gather(*(runtime.start(code, order, key=order) for order in orders))
     return [handle.id for handle in handles]
 
 
@@ -223,12 +262,14 @@ async def _watch(runtime: Runtime, order: str, run: RunId) -> None:
             _world.note("entry", order=order, seq=event.seq, digest=digest(event))
 
 
-async def _see_through(runtime: Runtime, store: SqliteStore, orders: Sequence[str]) -> tuple[Story, ...]:
+async def see_through(
+    runtime: Runtime, store: SqliteStore, orders: Sequence[str], *, code: str = "first"
+) -> tuple[Story, ...]:
     """Wait until every run has ended; when all of them rest, be the clock and the person that they wait for."""
-    runs = await _start(runtime, orders)
+    runs = [await runtime.client.find(order) for order in orders]
     bells = [store.watch(run, entries=False) for run in runs]
     while True:
-        rows = [row for run in runs if (row := await store.get(run)) is not None and not _over(row)]
+        rows = [row for run in runs if (row := await store.get(run)) is not None and not _over(row, code)]
         if not rows:
             return tuple([await _story(runtime, order, run) for order, run in zip(orders, runs, strict=True)])
         now = _world.now()
@@ -245,8 +286,9 @@ async def _any(bells: Sequence[Watch]) -> None:
         wait.cancel()
 
 
-def _over(row: RunRow) -> bool:
-    return bool(row.damage) or row.status.terminal or row.status is Status.QUARANTINED or "diverged" in row.reason
+def _over(row: RunRow, code: str) -> bool:
+    refused = row.owner is None and f"|{code}|" in row.refused
+    return bool(row.damage) or row.status.terminal or row.status is Status.QUARANTINED or refused
 
 
 async def _help(runtime: Runtime, store: SqliteStore, rows: Sequence[RunRow]) -> None:
@@ -260,10 +302,9 @@ async def _help(runtime: Runtime, store: SqliteStore, rows: Sequence[RunRow]) ->
     for row in rows:
         assert row.key is not None
         value: Any = f"signed {row.key}" if _world.happened("sign", row.key) else hf.NOT_DONE
-        try:
+        # It may have been said before, by a process that died of it.
+        with contextlib.suppress(hf.Conflict, hf.NotFound):
             await runtime.client.resolve(row.run, "0/sign#1", value, by="ann")
-        except (hf.Conflict, hf.NotFound):
-            pass  # the word was given before, by a process that died of it
 
 
 async def _story(runtime: Runtime, order: str, run: RunId) -> Story:
@@ -278,4 +319,4 @@ def _bookings(place: str) -> tuple[str, ...]:
     made = database.table_exists(None, "bookings")
     rows = database.execute("SELECT name FROM bookings ORDER BY name").fetchall() if made else []
     database.close()
-    return tuple(name for (name,) in rows)
+    return tuple(str(name) for (name,) in rows)

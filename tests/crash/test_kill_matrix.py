@@ -41,7 +41,7 @@ def end_all(stages: Stages, names: Sequence[str], trials: Sequence[Sequence[Deat
 
 
 def test_a_run_killed_before_or_after_any_write_or_inside_any_effect_ends_as_if_unbroken(stages: Stages) -> None:
-    """Result and journal are those of an unbroken run, a `once` step happens once, keys stay, transactions are exact."""
+    """Result and journal are those of an unbroken run; `once` happens once, keys stay, transactions are exact."""
     points, _ = stages[0].count(orders(1))
     trials = [[AtPoint(nth)] for nth in range(1, points + 1)]
     assert points > 80

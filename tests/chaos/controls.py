@@ -1,0 +1,105 @@
+"""Negative controls: a check that cannot fail proves nothing, so each must catch the twin that breaks its promise."""
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from holdfast.testing.disk import Metadata
+from holdfast.testing.killer import AtPoint, Killer, TrialFailed
+from tests.chaos import scenes
+from tests.chaos.judge import ONCE, Broken
+from tests.chaos.kills import Stage, orders
+from tests.chaos.losses import Loss
+
+Play = Callable[[Killer, Path, str, random.Random], None]
+"""Plays a trial with a twin, or with none, and raises if a promise is broken."""
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """A twin, the trial that must catch it, and what the catch must say; `sound` is played for comparison."""
+
+    twin: str
+    play: Play
+    says: str
+    sound: str = ""
+
+    def caught(self, killer: Killer, folder: Path, seed: int) -> str | None:
+        """Return how the twin was caught; None if it went by."""
+        return self._broken(killer, folder, self.twin, seed)
+
+    def accused(self, killer: Killer, folder: Path, seed: int) -> str | None:
+        """Return what Holdfast itself is accused of by the same trial; None is as it should be."""
+        return self._broken(killer, folder, self.sound, seed)
+
+    def _broken(self, killer: Killer, folder: Path, twin: str, seed: int) -> str | None:
+        try:
+            self.play(killer, folder, twin, random.Random(seed))
+        except (Broken, TrialFailed) as error:
+            return str(error)
+        return None
+
+
+def _killed(*aims: str) -> Play:
+    """Return trials that die at each of these points, in one of several runs."""
+
+    def play(killer: Killer, folder: Path, twin: str, chance: random.Random) -> None:
+        for aim in chance.sample(aims, len(aims)):
+            count = chance.randint(1, 3)
+            death = AtPoint(chance.randint(1, count), named=aim)
+            Stage(killer, folder, twin=twin).trial(orders(count), [death])
+
+    return play
+
+
+_DEPLOYS: Final = (
+    ("hold sent", "more"),
+    ("hold performed", "more"),
+    ("tell begins", "more"),
+    ("tell begins", "otherwise"),
+    ("tell ends", "otherwise"),
+)
+"""Where the first release dies, and the release that comes after; what it asks for differs from what was recorded."""
+
+
+def _deployed(killer: Killer, folder: Path, twin: str, chance: random.Random) -> None:
+    point, code = chance.choice(_DEPLOYS)
+    Stage(killer, folder, twin=twin).deploy(orders(1), AtPoint(1, named=point), code)
+
+
+def _without_power(killer: Killer, folder: Path, twin: str, chance: random.Random) -> None:
+    loss = Loss(killer, folder, orders(chance.randint(1, 2)), twin=twin)
+    for image in loss.images(seed=chance.randrange(2**32), limit=10, metadata=Metadata.ORDERED):
+        loss.check(image)
+
+
+def _staged(scene: Callable[[str, str, str], Any]) -> Play:
+    def play(killer: Killer, folder: Path, twin: str, chance: random.Random) -> None:
+        stage = Stage(killer, folder)
+        stage.clear()
+        killer.run(scene, str(stage.store), str(stage.ledger), twin).result()
+
+    return play
+
+
+_INSIDE: Final = ("sent", "performed")
+
+CONTROLS: Final[Sequence[Control]] = (
+    Control("sync_normal", _without_power, "lost|only later|belonged to run"),
+    Control("no_fence", _staged(scenes.paused_worker), "a worker without a lease wrote"),
+    Control("no_intent", _killed(*(f"{effect} {when}" for effect in ONCE for when in _INSIDE)), "2 times"),
+    Control("reply_first", _killed("tag begins", "insist begins", "refuse begins"), "lost|only later"),
+    Control("key_per_attempt", _killed("hold sent", "hold performed"), "hold was sent with"),
+    Control("order_alone", _deployed, "it is completed|the new code acted"),
+    Control("reads_first", _staged(scenes.landing_entry), "missed one that had landed"),
+    Control("numbered_outside", _staged(scenes.crossing_posts), "posts were accepted"),
+    Control(
+        "second_sqlite",
+        _killed("insist begins", "pay sent", "paint ends"),
+        "lost|only later|disk I/O error|ended with -",
+        sound="visited",
+    ),
+    Control("stamped_early", _staged(scenes.crossing_chunk), "without the chunk that was sent"),
+)
