@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Raw
 
 from holdfast.core import limits
-from holdfast.core.codec import NULL, Codec
+from holdfast.core.codec import NULL, Codec, decode_any
 from holdfast.core.entry import BlobRef, ErrorInfo
 from holdfast.core.errors import HoldfastError, Unwind
 from holdfast.store.protocol import NewBlob, Store
@@ -20,25 +20,32 @@ class Secrets:
     """The values of the environment variables that an app named as secret; they never reach the journal."""
 
     def __init__(self, names: Sequence[str] = ()) -> None:
-        self._pairs = []
-        for name in names:
-            value = os.environ.get(name, "")
-            if value:
-                quoted = msgspec.json.encode(value)[1:-1]
-                self._pairs.append((quoted, f"[{name}]".encode(), value, f"[{name}]"))
+        found = [(os.environ.get(name, ""), f"[{name}]") for name in names]
+        # The longest first, so that a secret inside another leaves nothing of it.
+        self._pairs = sorted(((value, mark) for value, mark in found if value), key=lambda pair: -len(pair[0]))
+        self._quoted = [msgspec.json.encode(value)[1:-1] for value, _ in self._pairs]
 
     def __bool__(self) -> bool:
         return bool(self._pairs)
 
     def redact(self, body: bytes) -> bytes:
-        """Return JSON with every secret replaced by its name in brackets."""
-        for quoted, mark, _, _ in self._pairs:
-            body = body.replace(quoted, mark)
-        return body
+        """Return JSON with every secret in its text replaced by its name in brackets; numbers are left alone."""
+        if not any(quoted in body for quoted in self._quoted):
+            return body
+        return msgspec.json.encode(self._redact(decode_any(body)))
+
+    def _redact(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self.redact_text(value)
+        if isinstance(value, list):
+            return [self._redact(item) for item in value]
+        if isinstance(value, dict):
+            return {self.redact_text(name): self._redact(item) for name, item in value.items()}
+        return value
 
     def redact_text(self, text: str) -> str:
         """Return text with every secret replaced by its name in brackets."""
-        for _, _, value, mark in self._pairs:
+        for value, mark in self._pairs:
             text = text.replace(value, mark)
         return text
 
