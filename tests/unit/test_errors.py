@@ -91,4 +91,5 @@ def test_a_message_names_what_it_is_about() -> None:
     )
     assert str(errors.Damaged(run="r", seq=3, what="bad")) == "run r, entry 3: bad"
     assert str(errors.Damaged(run="r", seq=None, what="bad")) == "run r: bad"
+    assert str(errors.Damaged(run="", seq=None, what="a blob is bad")) == "a blob is bad"
     assert str(errors.BadCursor("x", "is not an event id")) == "cursor 'x' is not an event id"

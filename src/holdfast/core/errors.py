@@ -193,7 +193,8 @@ class Damaged(StoreError):
     hint = "`holdfast verify` names every damaged run; restore it from a backup or delete it."
 
     def __init__(self, *, run: str, seq: int | None, what: str) -> None:
-        super().__init__(f"run {run}" + (f", entry {seq}" if seq else "") + f": {what}")
+        where = f"run {run}" + (f", entry {seq}" if seq else "")
+        super().__init__(f"{where}: {what}" if run else what)
         self.run, self.seq, self.what_is_wrong = run, seq, what
 
 
