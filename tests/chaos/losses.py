@@ -1,7 +1,7 @@
 """Power losses: every disk that one could have left is taken up again and judged by all that was acknowledged."""
 
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,11 +56,10 @@ class Loss:
         report: Report = outcome.result()
         judge.check(report, read_ledger(self._ledger), deaths=1)
 
-    def refused(self, shown: Iterable[Image]) -> Iterator[Refused | None]:
-        """Check one image after the other, and yield for each None or what it broke."""
-        for image in shown:
-            try:
-                self.check(image)
-                yield None
-            except (judge.Broken, TrialFailed) as error:
-                yield Refused(image.name, image.story, str(error))
+    def verdict(self, image: Image) -> Refused | None:
+        """Return what became broken when an image was taken up; None if nothing was."""
+        try:
+            self.check(image)
+        except (judge.Broken, TrialFailed) as error:
+            return Refused(image.name, image.story, str(error))
+        return None

@@ -12,8 +12,8 @@ from holdfast.engine.step import Step
 from holdfast.journal.replay import FRESH, Answer, Replay
 from holdfast.store import point
 from holdfast.store.protocol import Lease, NewChunk, NewPost, Posted
-from holdfast.store.sqlite import SqliteStore, changes, guard
-from holdfast.store.sqlite.changes import Db
+from holdfast.store.sqlite import SqliteStore, commit, guard
+from holdfast.store.sqlite.database import Db
 from holdfast.store.sqlite.writer import Do, Writer
 from tests.chaos.world import World
 
@@ -93,9 +93,9 @@ def _order_alone(place: str) -> None:
 def _no_fence(place: str) -> None:
     """A commit is taken from whoever knows the run's last number, whether or not the run is his."""
     for name in ("_ADVANCE", "_ADVANCE_MATCHED", "_CHANGE"):
-        sql = getattr(changes, name)
+        sql = getattr(commit, name)
         assert "AND owner = ?7 AND fence = ?8" in sql
-        setattr(changes, name, sql.replace("AND owner = ?7 AND fence = ?8", "AND ?7 AND ?8"))
+        setattr(commit, name, sql.replace("AND owner = ?7 AND fence = ?8", "AND ?7 AND ?8"))
 
 
 def _numbered_outside(place: str) -> None:

@@ -39,7 +39,7 @@ def test_nothing_acknowledged_is_lost_with_the_power(
     def check(killer: Killer, runs: int) -> list[Refused | None]:
         loss = Loss(killer, folder / str(runs), orders(runs))
         assert len(loss.recording.acks) > 60 * runs
-        return list(loss.refused(loss.images(seed=runs, limit=IMAGES, metadata=metadata)))
+        return [loss.verdict(image) for image in loss.images(seed=runs, limit=IMAGES, metadata=metadata)]
 
     with ThreadPoolExecutor(2) as threads:
         checked = [each for half in threads.map(check, killers, (1, 3)) for each in half]

@@ -1,0 +1,228 @@
+"""The campaigns: thousands of trials by seed, two at a time, each failure with what plays it again."""
+
+import random
+import re
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from holdfast.testing.disk import Metadata
+from holdfast.testing.killer import AtCall, AtPoint, Killer, TrialFailed
+from tests.chaos.controls import CONTROLS
+from tests.chaos.judge import Broken
+from tests.chaos.kills import Death, Stage, new_killer, orders, scratch
+from tests.chaos.losses import Loss, Refused
+
+Tick = Callable[[int], None]
+"""Told how much further a campaign has come."""
+
+_POINTS: Final = (0, 100, 175, 245, 270, 275, 310)
+_CALLS: Final = (0, 425, 650, 850, 900, 900, 900)
+"""About how many places to die at there are, by the number of runs; fixed, so that a seed alone makes its trial."""
+_IMAGES_EACH: Final = 1000
+_MOST_FAILURES: Final = 20
+
+
+@dataclass(slots=True)
+class Result:
+    """What a campaign came to: its numbers by name, and every failure in words."""
+
+    seconds: float = 0.0
+    counts: dict[str, int] = field(default_factory=dict)
+    failures: list[str] = field(default_factory=list)
+
+    def add(self, **counts: int) -> None:
+        """Count on."""
+        for name, count in counts.items():
+            self.counts[name] = self.counts.get(name, 0) + count
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """Runs at once, and the deaths that their program dies one after the other; written `3:p57,c12b`."""
+
+    runs: int
+    deaths: tuple[Death, ...]
+
+    @classmethod
+    def of_seed(cls, seed: str) -> "Trial":
+        """Return the trial that a seed stands for; every fifth also kills the recovery."""
+        chance = random.Random(seed)
+        runs = chance.choice((1, 1, 1, 2, 2, 3, 4, 6))
+        deaths = [_death(chance, runs, first=True)]
+        if chance.random() < 0.2:
+            deaths += [_death(chance, runs, first=False) for _ in range(chance.choice((1, 1, 1, 2)))]
+        return cls(runs, tuple(deaths))
+
+    @classmethod
+    def parse(cls, text: str) -> "Trial":
+        """Return the trial of this text.
+
+        Raises:
+            ValueError: it is not one.
+        """
+        runs, _, deaths = text.partition(":")
+        return cls(int(runs), tuple(_parsed(death) for death in deaths.split(",")))
+
+    def __str__(self) -> str:
+        return f"{self.runs}:{','.join(_written(death) for death in self.deaths)}"
+
+
+def _death(chance: random.Random, runs: int, *, first: bool) -> Death:
+    # A recovery is shorter than what it recovers, so it is mostly killed early.
+    share = 1.0 if first else chance.choice((0.1, 0.3, 0.6))
+    if chance.random() < 0.6:
+        return AtPoint(chance.randint(1, int(_POINTS[runs] * share)))
+    return AtCall(chance.randint(1, int(_CALLS[runs] * share)), chance.choice(("before", "after")))
+
+
+def _written(death: Death) -> str:
+    return f"p{death.nth}" if isinstance(death, AtPoint) else f"c{death.nth}{death.when[0]}"
+
+
+def _parsed(text: str) -> Death:
+    found = re.fullmatch(r"p(\d+)|c(\d+)([ba])", text)
+    if found is None:
+        raise ValueError(f"{text!r} is no death: write p57, c12b or c12a")
+    if found[1]:
+        return AtPoint(int(found[1]))
+    return AtCall(int(found[2]), "before" if found[3] == "b" else "after")
+
+
+class _Shared:
+    """A result that two threads add to, and the numbers that they draw their work from."""
+
+    def __init__(self, tick: Tick) -> None:
+        self.result = Result()
+        self._tick = tick
+        self._lock = threading.Lock()
+        self._next = 0
+
+    def draw(self) -> int:
+        """Return the next number."""
+        with self._lock:
+            self._next += 1
+            return self._next
+
+    def done(self, progress: int, failure: str | None = None, **counts: int) -> None:
+        """Add a trial's outcome."""
+        with self._lock:
+            self.result.add(**counts)
+            if failure is not None:
+                self.result.failures.append(failure)
+        self._tick(progress)
+
+    def count(self, name: str) -> int:
+        """Return a number so far."""
+        return self.result.counts.get(name, 0)
+
+    @property
+    def hopeless(self) -> bool:
+        """True when there is more to mend than to find."""
+        return len(self.result.failures) >= _MOST_FAILURES
+
+
+def _do(work: Callable[[Killer, Path], None]) -> None:
+    """Do `work` on two killers at once."""
+    with scratch() as folder, new_killer() as one, new_killer() as other, ThreadPoolExecutor(2) as threads:
+        halves = [threads.submit(work, killer, folder / str(at)) for at, killer in enumerate((one, other))]
+        for half in halves:
+            half.result()
+
+
+def kills(seed: int, wanted: int, tick: Tick) -> Result:
+    """Kill programs until `wanted` deaths were died, a good tenth of them by recoveries."""
+    shared, started = _Shared(tick), time.monotonic()
+
+    def work(killer: Killer, folder: Path) -> None:
+        stage = Stage(killer, folder)
+        while shared.count("kills") < wanted and not shared.hopeless:
+            name = f"{seed}/{shared.draw()}"
+            trial = Trial.of_seed(name)
+            try:
+                ended = stage.trial(orders(trial.runs), trial.deaths)
+            except (Broken, TrialFailed) as error:
+                shared.done(0, f"seed {name}, --replay {trial}: {error}", trials=1, broken=1)
+            else:
+                again = max(0, ended.deaths - 1)
+                shared.done(ended.deaths, trials=1, kills=ended.deaths, during_recovery=again, runs=trial.runs)
+
+    _do(work)
+    shared.result.seconds = time.monotonic() - started
+    return shared.result
+
+
+def power(seed: int, wanted: int, tick: Tick) -> Result:
+    """Take up `wanted` different disks, from recordings of one and of several runs."""
+    shared, started = _Shared(tick), time.monotonic()
+    disks: set[bytes] = set()
+
+    def work(killer: Killer, folder: Path) -> None:
+        while len(disks) < wanted and not shared.hopeless:
+            number = shared.draw()
+            runs, metadata = (1, 3, 2, 5)[number % 4], list(Metadata)[number // 4 % 2]
+            loss = Loss(killer, folder, orders(runs))
+            shared.done(0, recordings=1)
+            limit = min(_IMAGES_EACH, wanted)
+            for image in loss.images(seed=seed + number, limit=limit, metadata=metadata):
+                if len(disks) >= wanted or shared.hopeless:
+                    break
+                if image.digest in disks:
+                    continue
+                disks.add(image.digest)
+                refused = loss.verdict(image)
+                failure = None if refused is None else _kept(loss, refused)
+                shared.done(1, failure, images=1, acknowledgements=len(image.acks))
+
+    _do(work)
+    shared.result.add(different_disks=len(disks))
+    shared.result.seconds = time.monotonic() - started
+    return shared.result
+
+
+def _kept(loss: Loss, refused: Refused) -> str:
+    """Keep the recording of a refused image, and say how to look at it again."""
+    folder = Path(tempfile.mkdtemp(prefix="holdfast-chaos-"))
+    loss.recording.save(folder / "recording")
+    kept = f"image_named(Recording.load({str(folder / 'recording')!r}), {refused.name!r})"
+    return f"{refused.name}: {refused.story}; {kept}: {refused.broken}"
+
+
+def controls(seed: int, wanted: int, tick: Tick) -> Result:
+    """Play every negative control `wanted` times: each twin must be caught, and Holdfast never accused."""
+    shared, started = _Shared(tick), time.monotonic()
+    plays = [(control, seed + number) for number in range(wanted) for control in CONTROLS]
+
+    def work(killer: Killer, folder: Path) -> None:
+        while (drawn := shared.draw()) <= len(plays):
+            control, own_seed = plays[drawn - 1]
+            said = control.caught(killer, folder, own_seed)
+            caught = said is not None and re.search(control.says, said) is not None
+            missed = None if caught else f"{control.twin}, seed {own_seed}: not caught ({said})"
+            shared.done(0, missed, twins_played=1, twins_caught=int(caught))
+            accused = control.accused(killer, folder, own_seed)
+            failure = None if accused is None else f"{control.twin}, seed {own_seed}: Holdfast accused: {accused}"
+            shared.done(1, failure, sound_plays=1, falsely_accused=int(accused is not None))
+
+    _do(work)
+    shared.result.seconds = time.monotonic() - started
+    return shared.result
+
+
+def replay(text: str) -> str | None:
+    """Play one trial of kills again and return what it broke, if anything."""
+    trial = Trial.parse(text)
+    with scratch() as folder, new_killer() as killer:
+        try:
+            Stage(killer, folder / "replay").trial(orders(trial.runs), trial.deaths)
+        except (Broken, TrialFailed) as error:
+            return str(error)
+    return None
+
+
+CAMPAIGNS: Final[dict[str, Callable[[int, int, Tick], Result]]] = {"kills": kills, "power": power, "controls": controls}
