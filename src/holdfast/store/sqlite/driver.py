@@ -41,9 +41,10 @@ from holdfast.store.protocol import (
     Transaction,
     WorkerRow,
 )
-from holdfast.store.sqlite import changes, guard
-from holdfast.store.sqlite.changes import CommitOp, Db
+from holdfast.store.sqlite import beside, creating, guard, leasing
+from holdfast.store.sqlite.commit import CommitOp
 from holdfast.store.sqlite.connection import connect, prepare, translated
+from holdfast.store.sqlite.database import Db
 from holdfast.store.sqlite.rows import SELECT, Seal, first_row, read_row
 from holdfast.store.sqlite.transaction import call_guarded
 from holdfast.store.sqlite.writer import Do, Writer
@@ -119,9 +120,9 @@ class SqliteStore:
     async def create(self, new: NewRun, *, worker: WorkerId | None = None) -> Created | Existing | KeyTaken:
         at = self._clock()
         op = Do(
-            lambda db: changes.create(db, new, worker, at),
+            lambda db: creating.create(db, new, worker, at),
             rings=() if worker else (None,),
-            settled=lambda db: changes.created(db, new, worker),
+            settled=lambda db: creating.created(db, new, worker),
         )
         done: Created | Existing | KeyTaken = await self._writer.submit(op)
         return done
@@ -135,8 +136,8 @@ class SqliteStore:
         row = replace(first_row(new, self._spare.pop(), claimed=True), owner=worker)
         numbered = replace(new, row=replace(new.row, number=row.number))
         op = Do(
-            lambda db: changes.create(db, numbered, worker, at),
-            settled=lambda db: changes.created(db, numbered, worker),
+            lambda db: creating.create(db, numbered, worker, at),
+            settled=lambda db: creating.created(db, numbered, worker),
             run=row.run,
         )
         return Lease(row, worker, row.fence, "started", new.first), self._writer.submit(op, wait_a_turn=True)
@@ -199,7 +200,7 @@ class SqliteStore:
             return []
         now = self._clock()
         leases: list[Lease] = await self._writer.submit(
-            Do(lambda db: changes.claim(db, worker, serves, now, limit, runs))
+            Do(lambda db: leasing.claim(db, worker, serves, now, limit, runs))
         )
         return leases
 
@@ -208,7 +209,7 @@ class SqliteStore:
         if runs is not None:
             return True
         with self._read() as connection:
-            return changes.anything_due(connection, serves, self._clock())
+            return leasing.anything_due(connection, serves, self._clock())
 
     async def register(self, worker: WorkerId, *, lock: str | None) -> None:
         at = self._clock()
@@ -239,24 +240,24 @@ class SqliteStore:
         return [WorkerRow(*row) for row in rows]
 
     async def void(self, worker: WorkerId, *, why: str) -> int:
-        freed: int = await self._writer.submit(Do(lambda db: changes.void(db, worker), rings=(None,)))
+        freed: int = await self._writer.submit(Do(lambda db: leasing.void(db, worker), rings=(None,)))
         return freed
 
     async def release(self, worker: WorkerId, *, keep: Sequence[RunId] = ()) -> int:
-        released: int = await self._writer.submit(Do(lambda db: changes.release(db, worker, keep)))
+        released: int = await self._writer.submit(Do(lambda db: leasing.release(db, worker, keep)))
         return released
 
     async def post(self, post: NewPost) -> Posted:
         at = self._clock()
-        posted = await self._writer.submit(Do(lambda db: changes.add_post(db, post, at), rings=(post.run, None)))
-        return changes.require_posted(posted, post.run)
+        posted = await self._writer.submit(Do(lambda db: beside.add_post(db, post, at), rings=(post.run, None)))
+        return beside.require_posted(posted, post.run)
 
     def chunks(self, lease: Lease, chunks: Sequence[NewChunk]) -> Awaitable[bool]:
         at = self._clock()
 
         def run(db: Db) -> bool:
             owner = db.worker_number(lease.worker)
-            return owner is not None and changes.add_chunks(db, lease, owner, chunks, at)
+            return owner is not None and beside.add_chunks(db, lease, owner, chunks, at)
 
         return self._writer.submit(Do(run, rings=(lease.row.run,)))
 

@@ -13,8 +13,8 @@ from holdfast.core.errors import HoldfastError, StoreUnavailable
 from holdfast.core.ids import RunId
 from holdfast.store import point
 from holdfast.store.bell import Bells
-from holdfast.store.sqlite.changes import Db
 from holdfast.store.sqlite.connection import BUSY_MS, is_busy, translate
+from holdfast.store.sqlite.database import Db
 
 _MOST_IN_BATCH: Final = 512
 _IN_PLACE: Final = 4

@@ -1,0 +1,146 @@
+"""Who may write a run: claiming, releasing, voiding, and setting aside what cannot be driven."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import apsw
+import msgspec
+from msgspec.structs import replace
+
+from holdfast.core import limits
+from holdfast.core.ids import Fence, RunId, WorkerId, id_bytes
+from holdfast.core.status import Status
+from holdfast.store.protocol import (
+    Lease,
+    RunRow,
+)
+from holdfast.store.sqlite.database import Db
+from holdfast.store.sqlite.rows import (
+    SELECT,
+    fixed_of,
+    guard,
+    moving_of,
+    read_row,
+    seal,
+)
+
+_DUE: Final = (
+    SELECT
+    + """
+    JOIN json_each(?1) s ON s.key = r.name
+    WHERE r.owner IS NULL AND r.due_at IS NOT NULL AND r.due_at <= ?2 AND r.status IN ('queued', 'waiting')
+      AND instr(r.refused, '|' || s.value || '|') = 0 ORDER BY r.due_at LIMIT ?3
+"""
+)
+_POSTED: Final = (
+    SELECT
+    + """
+    JOIN json_each(?1) s ON s.key = r.name
+    WHERE r.owner IS NULL AND r.inbox_seq > r.seen_seq AND r.status IN ('queued', 'waiting')
+      AND instr(r.refused, '|' || s.value || '|') = 0 LIMIT ?2
+"""
+)
+_ONE: Final = SELECT + "WHERE r.run = ?"
+_CLAIM: Final = """
+    UPDATE hf_runs SET owner = ?, fence = ?, attempt = ?, stalls = ?, guard = ? WHERE number = ? AND owner IS NULL
+"""
+_encode: Final = msgspec.json.encode
+
+
+def claim(
+    db: Db, worker: WorkerId, serves: Mapping[str, str], now: int, limit: int, runs: Sequence[RunId] | None
+) -> list[Lease]:
+    """Lease what is due; a damaged row is set aside instead, and a run that makes no progress is quarantined."""
+    owner = db.worker_number(worker)
+    if owner is None:
+        return []
+    served = _encode(dict(serves))
+    if runs is None:
+        found = db.rows(_DUE, (served.decode(), now, limit))
+        if len(found) < limit:
+            seen = {values[0] for values in found}
+            more = db.rows(_POSTED, (served.decode(), limit - len(found)))
+            found += [values for values in more if values[0] not in seen]
+        rows = [read_row(values) for values in found]
+    else:
+        rows = [read_row(values) for run in runs for values in db.rows(_ONE, (id_bytes(run),))]
+        rows = [row for row in rows if _may_claim(row, serves, now)][:limit]
+    leases = []
+    for row in rows:
+        if row.damage:
+            set_aside(db, row, f"damaged: {row.damage}")
+        elif row.stalls >= limits.STALLS:
+            set_aside(db, row, f"no_progress: {row.stalls} workers died or gave up without a new entry")
+        else:
+            leases.append(_lease(db, row, worker, owner))
+    return leases
+
+
+def anything_due(connection: apsw.Connection, serves: Mapping[str, str], now: int) -> bool:
+    """Say whether a claim would find something."""
+    served = _encode(dict(serves)).decode()
+    return bool(
+        connection.execute(_DUE, (served, now, 1)).fetchall() or connection.execute(_POSTED, (served, 1)).fetchall()
+    )
+
+
+def _may_claim(row: RunRow, serves: Mapping[str, str], now: int) -> bool:
+    if row.owner is not None or row.status not in (Status.QUEUED, Status.WAITING):
+        return False
+    code = serves.get(row.name)
+    due = row.due_at is not None and row.due_at <= now
+    return code is not None and f"|{code}|" not in row.refused and (due or row.inbox_seq > row.seen_seq)
+
+
+def _lease(db: Db, row: RunRow, worker: WorkerId, owner: int) -> Lease:
+    row = replace(row, owner=worker, fence=Fence(row.fence + 1), attempt=row.attempt + 1, stalls=row.stalls + 1)
+    crc = guard(seal(fixed_of(row)), moving_of(row))
+    db.rows(_CLAIM, (owner, row.fence, row.attempt, row.stalls, crc, row.number))
+    return Lease(row, worker, row.fence, "started" if row.fence == 1 else "claimed")
+
+
+def set_aside(db: Db, row: RunRow, reason: str) -> None:
+    """Take a run out of the way without touching its journal; the others go on."""
+    aside = replace(row, status=Status.QUARANTINED, reason=reason, due_at=None)
+    # A damaged row keeps its wrong CRC: what is damaged must stay visible.
+    crc = None if row.damage else guard(seal(fixed_of(aside)), moving_of(aside))
+    db.rows(
+        "UPDATE hf_runs SET status = ?, reason = ?, due_at = NULL, owner = NULL, guard = coalesce(?, guard) "
+        "WHERE number = ?",
+        (str(aside.status), reason, crc, row.number),
+    )
+
+
+def release(db: Db, worker: WorkerId, keep: Sequence[RunId]) -> int:
+    """Give up leases without a charge."""
+    owner = db.worker_number(worker)
+    if owner is None:
+        return 0
+    kept = {id_bytes(run) for run in keep}
+    released = 0
+    for values in db.rows(SELECT + "WHERE r.owner = ?", (owner,)):
+        row = read_row(values)
+        if values[1] in kept:
+            continue
+        row = replace(row, stalls=max(0, row.stalls - 1))
+        crc = values[-3] if row.damage else guard(seal(fixed_of(row)), moving_of(row))
+        db.rows(
+            "UPDATE hf_runs SET owner = NULL, stalls = ?, guard = ? WHERE number = ?", (row.stalls, crc, row.number)
+        )
+        released += 1
+    return released
+
+
+def void(db: Db, worker: WorkerId) -> int:
+    """Free a dead worker's runs; their due time is still the one they were claimed for."""
+    owner = db.worker_number(worker)
+    freed = 0
+    if owner is not None:
+        freed = db.changed("UPDATE hf_runs SET owner = NULL WHERE owner = ?", (owner,))
+        db.rows("DELETE FROM hf_workers WHERE number = ?", (owner,))
+        db.workers.pop(worker, None)
+    # An owner without a row is dead too: rows go only when their leases are gone.
+    freed += db.changed(
+        "UPDATE hf_runs SET owner = NULL WHERE owner IS NOT NULL AND owner NOT IN (SELECT number FROM hf_workers)"
+    )
+    return freed
