@@ -9,7 +9,7 @@ import msgspec
 from holdfast.core.checksum import StoredEntry, check_chain
 from holdfast.core.cursor import START, Cursor, format_cursor, parse_cursor
 from holdfast.core.entry import Entry, RunFinished, Unknown, read_entry
-from holdfast.core.errors import BadCursor, UnknownEntry
+from holdfast.core.errors import BadCursor, Damaged, UnknownEntry
 from holdfast.core.ids import RunId
 from holdfast.store.protocol import Page, Store, StoredChunk
 from holdfast.stream.event import Chunk, Event, PreviewReset
@@ -72,12 +72,21 @@ def _preview_is_stale(cursor: Cursor, page: Page) -> bool:
 
 def _events(store: Store, run: RunId, page: Page, cursor: Cursor) -> list[tuple[Event, Cursor]]:
     """Return a page's events in the feed's order, each with its place."""
-    check_chain(run, page.previous, page.entries, cursor.seq)
+    head = check_chain(run, page.previous, page.entries, cursor.seq)
+    if not page.more and not page.row.damage:
+        _check_end(page, cursor.seq + len(page.entries), head)
     places: list[tuple[Cursor, StoredEntry | StoredChunk]] = [(Cursor(row.seq), row) for row in page.entries]
     # A chunk of an earlier owner is of a preview that has ended; what matters of it is in the entries.
     places += [(Cursor(c.seq, c.fence, c.number), c) for c in _live(page)]
     places.sort(key=lambda place: place[0])
     return [(_event(store, run, place, row), place) for place, row in places]
+
+
+def _check_end(page: Page, seq: int, head: bytes) -> None:
+    """Refuse a journal whose tail was cut off: what is left of it is sound, but the row knows of more."""
+    row = page.row
+    if (seq, head) != (row.last_seq, row.head):
+        raise Damaged(run=row.run, seq=min(seq, row.last_seq) + 1, what=f"the row says {row.last_seq} entries")
 
 
 def _end(page: Page) -> Cursor:
