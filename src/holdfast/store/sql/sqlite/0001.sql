@@ -47,7 +47,7 @@ CREATE TABLE hf_runs (
     control_seq  INTEGER NOT NULL,
     seen_seq     INTEGER NOT NULL,
     refused      TEXT    NOT NULL,  -- code versions that diverged
-    guard        INTEGER NOT NULL   -- CRC-32 of the row but for owner, inbox_seq and control_seq
+    guard        INTEGER NOT NULL   -- CRC-32 of the row but for owner, inbox_seq, control_seq and seen_seq
 );
 CREATE UNIQUE INDEX hf_runs_key ON hf_runs (tenant, key) WHERE key IS NOT NULL;
 CREATE INDEX hf_runs_due ON hf_runs (due_at) WHERE owner IS NULL AND due_at IS NOT NULL;
