@@ -145,7 +145,11 @@ class Runtime:
         )
         worker = self._worker
         if worker is not None and worker.has_room and not start.delay_seconds:
-            run = await self._client.start(start, worker=worker.id, take=worker.take)
+            worker.starting += 1
+            try:
+                run = await self._client.start(start, worker=worker.id, take=worker.take)
+            finally:
+                worker.starting -= 1
         else:
             run = await self._client.start(start)
         if worker is not None:

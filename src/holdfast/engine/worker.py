@@ -50,6 +50,9 @@ class Worker:
         self._loop_task: asyncio.Task[None] | None = None
         self._space = asyncio.Event()
         self._full = False
+        self.starting = 0
+        """How many starts are under way that may bring a lease, which is not driven before its answer comes."""
+        self._settling = False
         self._pulses: dict[WorkerId, tuple[int, float]] = {}
         self._faults: Counter[RunId] = Counter()
         self.trouble: asyncio.Future[StoreUnavailable] = asyncio.get_running_loop().create_future()
@@ -71,7 +74,7 @@ class Worker:
     @property
     def has_room(self) -> bool:
         """True when another run could be driven now."""
-        return not self._stopping and len(self._driving) < self._concurrency
+        return not self._stopping and not self._settling and len(self._driving) < self._concurrency
 
     def serves(self, name: str) -> bool:
         """Say whether this worker's app has that function."""
@@ -135,7 +138,10 @@ class Worker:
         """Take over from workers whose lock can be taken, and give up what this one owns and does not drive."""
         for row in await self._store.workers():
             if row.worker == self.id:
-                if row.leases > len(self._driving):
+                # More than is driven and being started: let the starts finish, take no more, then give the rest up.
+                self._settling = row.leases > len(self._driving) + self.starting
+                if self._settling and not self.starting:
+                    self._settling = False
                     await self._store.release(self.id, keep=list(self._driving))
                 if row.leases:
                     await self._store.pulse(self.id)
