@@ -1,0 +1,115 @@
+"""Calls that a type checker accepts, with the types that come out; never run."""
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from functools import partial
+from typing import Any, assert_type
+
+import holdfast as hf
+
+
+class Pool:
+    """A dependency."""
+
+
+async def load(customer: str, limit: int) -> list[str]:
+    """An async step."""
+    return [customer] * limit
+
+
+def count(words: list[str]) -> int:
+    """A plain step."""
+    return len(words)
+
+
+async def pay(step: hf.Step[Pool], cents: int) -> bytes:
+    """A step that asks for its surroundings."""
+    assert_type(step.deps, Pool)
+    assert_type(step.idempotency_key, str)
+    return b""
+
+
+def plain_pay(step: hf.Step[Pool], cents: int) -> float:
+    """The same in a thread."""
+    return cents / 100
+
+
+def book(tx: hf.Transaction, what: str) -> int:
+    """A transaction step."""
+    assert_type(tx.execute("SELECT 1"), list[tuple[Any, ...]])
+    return 1
+
+
+def with_default(word: str, times: int = 1) -> str:
+    """A step with a default."""
+    return word * times
+
+
+class Service:
+    """Methods are steps too."""
+
+    async def call(self, word: str) -> str:
+        """One of them."""
+        return word
+
+
+@hf.step(effect="once", verify=lambda cents: hf.NOT_DONE, retry=hf.Retry(attempts=2))
+async def declared(cents: int) -> str:
+    """A step with a policy keeps its type."""
+    return str(cents)
+
+
+@hf.durable
+async def onboard(ctx: hf.Context, customer: str, limit: int) -> dict[str, int]:
+    """Every verb, rightly used."""
+    words = await ctx.step(load, customer, limit)
+    assert_type(words, list[str])
+    assert_type(await ctx.step(count, words), int)
+    assert_type(await ctx.step(pay, 5, effect="keyed", timeout=timedelta(seconds=3)), bytes)
+    assert_type(await ctx.step(plain_pay, 5, effect=hf.Effect.ONCE, in_doubt="wait"), float)
+    assert_type(await ctx.step(book, "line", key="book"), int)
+    assert_type(await ctx.step(declared, 5, name="other", not_performed=(ConnectionError,)), str)
+    assert_type(await ctx.step(Service().call, "word", retry=hf.Retry()), str)
+    assert_type(await ctx.step(partial(load, limit=3), customer), list[str])
+    assert_type(await ctx.step(with_default, "word", 2), str)
+    assert_type(await ctx.step(with_default, "word"), str)
+    await ctx.emit({"percent": 50}, name="progress")
+    ctx.log.info("logged", stamp=ctx.now(), chance=ctx.random.random(), id=ctx.uuid())
+    return {customer: limit}
+
+
+@hf.durable(name="nothing")
+async def without_arguments(ctx: hf.Context) -> None:
+    """A run without input."""
+
+
+async def use() -> None:
+    """The runtime, rightly used."""
+    app = hf.App(onboard, without_arguments, deps=Pool, version="1", secrets=["KEY"])
+    async with hf.open("sqlite:///x.db", app, concurrency=3) as runtime:
+        run = await runtime.start(onboard, "acme", 3, key=("onboard", "acme", 3), labels={"team": "blue"}, delay=1.5)
+        assert_type(run, hf.Run[dict[str, int]])
+        assert_type(await run.result(timeout=timedelta(minutes=1)), dict[str, int])
+        assert_type(await runtime.run(onboard, "acme", 3), dict[str, int])
+        assert_type(await (await runtime.start(without_arguments)).result(), None)
+        assert_type(await runtime.get(run.id), hf.Run[Any])
+        assert_type(await runtime.get(key="k", of=onboard), hf.Run[dict[str, int]])
+        assert_type(await run.info(), hf.RunInfo)
+        events: AsyncIterator[hf.Event] = run.events(after="17:4:40")
+        async for event in events:
+            match event:
+                case hf.events.Chunk():
+                    assert_type(event.offset, int)
+                case hf.events.StepCompleted():
+                    assert_type(event.step, str)
+                case _:
+                    pass
+
+
+def use_plainly() -> None:
+    """The runtime from plain code."""
+    assert_type(hf.run(onboard, "acme", 3, key="k", store="memory://"), dict[str, int])
+    with hf.open() as runtime:
+        run = runtime.wait(runtime.start(onboard, "acme", 3))
+        assert_type(run, hf.Run[dict[str, int]])
+        assert_type(runtime.wait(run.result()), dict[str, int])

@@ -1,0 +1,46 @@
+"""Calls that a type checker must refuse, one per marked line; never run."""
+
+import holdfast as hf
+from tests.typing.right import Pool, book, count, load, onboard, pay, without_arguments
+
+
+@hf.durable
+async def careless(ctx: hf.Context, customer: str) -> str:
+    """Wrong steps."""
+    await ctx.step(load, customer)  # wrong: an argument is missing
+    await ctx.step(load, customer, "three")  # wrong: not an int
+    await ctx.step(load, customer, 3, 4)  # wrong: too many
+    await ctx.step(count, [1, 2])  # wrong: not a list of text
+    await ctx.step(pay)  # wrong: cents are missing
+    await ctx.step(pay, "five")  # wrong: not an int
+    await ctx.step(book, 5)  # wrong: not text
+    await ctx.step(load, customer, 3, effect="twice")  # wrong: no such effect
+    await ctx.step(load, customer, 3, in_doubt="ignore")  # wrong: no such policy
+    await ctx.step(load, customer, 3, limits=3)  # wrong: no such option
+    await ctx.step(load, customer, 3, retry=3)  # wrong: not a Retry
+    await ctx.step(load, customer, limit=3)  # wrong: a function's keyword
+    words: list[int] = await ctx.step(load, customer, 3)  # wrong: its result is text
+    return words  # wrong: not text
+
+
+async def use_wrongly(runtime: hf.Runtime) -> None:
+    """Wrong starts."""
+    await runtime.start(onboard)  # wrong: both arguments are missing
+    await runtime.start(onboard, "acme")  # wrong: one is missing
+    await runtime.start(onboard, 3, "acme")  # wrong: swapped
+    await runtime.start(onboard, "acme", 3, 4)  # wrong: too many
+    await runtime.start(without_arguments, "acme")  # wrong: it takes none
+    await runtime.start(load, "acme", 3)  # wrong: not durable
+    await runtime.start(onboard, "acme", 3, key=7)  # wrong: no key
+    await runtime.start(onboard, "acme", 3, label={})  # wrong: no such option
+    await runtime.run(onboard, "acme")  # wrong: one is missing
+    text: str = await runtime.run(onboard, "acme", 3)  # wrong: its result is a dict
+    hf.run(onboard, "acme")  # wrong: one is missing
+    hf.App(load)  # wrong: not durable
+    print(text, Pool)
+
+
+@hf.durable  # wrong: not async
+def plain(ctx: hf.Context) -> int:
+    """Durable functions are async."""
+    return 1
