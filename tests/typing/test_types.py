@@ -16,7 +16,9 @@ def errors_in(*files: Path) -> dict[int, str]:
     command = [sys.executable, "-m", "mypy", "--no-error-summary", "--show-error-codes", *map(str, files)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode in (0, 1), done.stdout + done.stderr
-    found = re.findall(rf"^{re.escape(str(files[-1].relative_to(ROOT)))}:(\d+): error: (.*)$", done.stdout, re.MULTILINE)
+    found = re.findall(
+        rf"^{re.escape(str(files[-1].relative_to(ROOT)))}:(\d+): error: (.*)$", done.stdout, re.MULTILINE
+    )
     return {int(line): message for line, message in found}
 
 
