@@ -5,17 +5,19 @@ import re
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from holdfast import events as e
 from holdfast.testing.disk import Metadata
 from holdfast.testing.killer import AtCall, AtPoint, Killer, TrialFailed
 from tests.chaos.controls import CONTROLS
 from tests.chaos.judge import Broken
-from tests.chaos.kills import Death, Stage, new_killer, orders, scratch
+from tests.chaos.kills import Death, Ended, Stage, new_killer, orders, scratch
 from tests.chaos.losses import Loss, Refused
 
 Tick = Callable[[int], None]
@@ -117,6 +119,11 @@ class _Shared:
                 self.result.failures.append(failure)
         self._tick(progress)
 
+    def add(self, counts: Mapping[str, int]) -> None:
+        """Count on."""
+        with self._lock:
+            self.result.add(**counts)
+
     def count(self, name: str) -> int:
         """Return a number so far."""
         return self.result.counts.get(name, 0)
@@ -151,10 +158,21 @@ def kills(seed: int, wanted: int, tick: Tick) -> Result:
             else:
                 again = max(0, ended.deaths - 1)
                 shared.done(ended.deaths, trials=1, kills=ended.deaths, during_recovery=again, runs=trial.runs)
+                shared.add(_doubts(ended))
 
     _do(work)
     shared.result.seconds = time.monotonic() - started
     return shared.result
+
+
+def _doubts(ended: Ended) -> Counter[str]:
+    """Count what deaths left in doubt, by who ended it and how."""
+    events = [event for story in ended.report.stories for event in story.events]
+    doubts = Counter({"doubts": sum(isinstance(event, e.StepDoubted) for event in events)})
+    words = {"done": "done", "not_done": "not done", "unknown": "unknown"}
+    return doubts + Counter(
+        f"ended by {event.how} as {words[event.outcome]}" for event in events if isinstance(event, e.StepResolved)
+    )
 
 
 def power(seed: int, wanted: int, tick: Tick) -> Result:

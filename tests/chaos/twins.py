@@ -42,6 +42,15 @@ def _no_intent(place: str) -> None:
     StepCall._intend = intend  # type: ignore[method-assign]
 
 
+def _no_patience(place: str) -> None:
+    """What `verify` did not find is done again at once, though a request may still be under way."""
+
+    async def wait_out(self: StepCall, doubt: Any) -> None:
+        return None
+
+    StepCall._wait_out = wait_out  # type: ignore[method-assign]
+
+
 def _reply_first(place: str) -> None:
     """Commits are acknowledged a moment before they are made."""
     begin = Writer._begin
@@ -175,6 +184,7 @@ def _visit_by_another_copy(place: str) -> None:
 _TWINS: Final[dict[str, Callable[[str], None]]] = {
     "sync_normal": _nothing,
     "no_intent": _no_intent,
+    "no_patience": _no_patience,
     "reply_first": _reply_first,
     "key_per_attempt": _key_per_attempt,
     "order_alone": _order_alone,
