@@ -16,13 +16,35 @@ def lock_path(folder: str, worker: WorkerId) -> str:
     return os.path.join(folder, f"{worker}.lock")
 
 
+def lock_paths(folder: str) -> list[str]:
+    """Return every lock that lies in the folder, whoever's it is."""
+    try:
+        return [os.path.join(folder, name) for name in os.listdir(folder) if name.endswith(".lock")]
+    except FileNotFoundError:
+        return []
+
+
 def _create(folder: str, path: str) -> int:
+    """Return the file at `path`, made and locked."""
     while True:
         os.makedirs(folder, exist_ok=True)
         try:
-            return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, _MODE)
+            file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, _MODE)
         except FileNotFoundError:
             continue  # a worker that left has just taken the empty folder along
+        fcntl.flock(file, fcntl.LOCK_EX)
+        if _is_at(path, file):
+            return file
+        os.close(file)  # swept before it was locked, as one that nobody held
+
+
+def _is_at(path: str, file: int) -> bool:
+    """Say whether the open file is still the one at `path`."""
+    try:
+        held, named = os.fstat(file), os.stat(path)
+    except OSError:
+        return False
+    return (held.st_dev, held.st_ino) == (named.st_dev, named.st_ino)
 
 
 def _sync(folder: str) -> None:
@@ -45,7 +67,6 @@ class WorkerLock:
         try:
             self._file = _create(folder, self.path)
             os.set_inheritable(self._file, True)
-            fcntl.flock(self._file, fcntl.LOCK_EX)
             # A power loss may not take the file and leave the row that names it: a missing file proves nothing.
             _sync(folder)
             _sync(os.path.dirname(folder))
@@ -87,12 +108,9 @@ def proof_of_death(path: str) -> Claim | None:
         file = os.open(path, os.O_RDWR)
     except OSError:
         return None
-    try:
+    with contextlib.suppress(OSError):
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        held, named = os.fstat(file), os.stat(path)
-        if (held.st_dev, held.st_ino) == (named.st_dev, named.st_ino):
+        if _is_at(path, file):
             return Claim(path, file)
-    except OSError:
-        pass
     os.close(file)
     return None

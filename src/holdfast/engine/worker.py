@@ -25,7 +25,7 @@ from holdfast.engine.app import App
 from holdfast.engine.context import Context
 from holdfast.engine.drive import Drive, Surroundings
 from holdfast.engine.function import Durable
-from holdfast.engine.lock import WorkerLock, lock_path, proof_of_death
+from holdfast.engine.lock import WorkerLock, lock_path, lock_paths, proof_of_death
 from holdfast.engine.payload import error_info, is_failure, message_of, store_value
 from holdfast.store.protocol import Commit, Lease, RowChange, Store, WorkerRow
 
@@ -66,6 +66,7 @@ class Worker:
         try:
             await self._store.register(self.id, lock=os.path.basename(self._lock.path) if self._lock else None)
             await self.reap()
+            await self._sweep()
         except BaseException:
             self._unlock()
             raise
@@ -147,6 +148,29 @@ class Worker:
                     await self._store.pulse(self.id)
             elif self._lock_folder is not None:
                 await self._reap(row, self._lock_folder)
+
+    async def _sweep(self) -> None:
+        """Remove the locks of workers that died before a row named them, or after theirs was gone."""
+        folder = self._lock_folder
+        if folder is None:
+            return
+        for path in set(lock_paths(folder)) - await self._named_locks(folder):
+            claim = proof_of_death(path)
+            if claim is None:
+                continue
+            try:
+                # Its holder is dead, so if no row names it now, none ever will.
+                named = path in await self._named_locks(folder)
+            except BaseException:
+                claim.release()
+                raise
+            if named:
+                claim.release()
+            else:
+                claim.bury()
+
+    async def _named_locks(self, folder: str) -> set[str]:
+        return {lock_path(folder, row.worker) for row in await self._store.workers()}
 
     async def _reap(self, row: WorkerRow, folder: str) -> None:
         path = lock_path(folder, row.worker)
