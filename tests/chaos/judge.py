@@ -51,6 +51,7 @@ def check_refused(report: Report, since: Sequence[Line]) -> None:
 
 def _of_store(report: Report, ledger: Sequence[Line]) -> Iterator[str]:
     yield from (f"verify found {finding}" for finding in report.findings)
+    yield from (f"{what} is left" for what in report.left)
     booked, wanted = Counter(report.bookings), Counter(story.order for story in report.stories)
     if booked != wanted:
         yield f"the transactions wrote {booked}"

@@ -211,11 +211,12 @@ class Story:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A store after a trial: its runs, its user's own rows, and all that `verify` finds wrong."""
+    """A store after a trial: its runs, its user's own rows, all that `verify` finds wrong, and what nobody needs."""
 
     stories: tuple[Story, ...]
     bookings: tuple[str, ...]
     findings: tuple[str, ...]
+    left: tuple[str, ...] = ()
 
 
 def digest(event: Any) -> str:
@@ -247,7 +248,10 @@ async def play(place: str, ledger: str, orders: tuple[str, ...], twin: str = "",
             watcher.cancel()
         findings = [f"{finding.run} {finding.seq}: {finding.what}" async for finding in runtime.client.verify()]
     world.close()
-    return Report(stories, _bookings(place), tuple(findings))
+    database = apsw.Connection(str(Path(place, "store.db")))
+    report = Report(stories, _bookings(database), tuple(findings), _left(place, database))
+    database.close()
+    return report
 
 
 async def _start(runtime: Runtime, orders: Sequence[str], code: Durable[Any, str]) -> list[RunId]:
@@ -314,9 +318,19 @@ async def _story(runtime: Runtime, order: str, run: RunId) -> Story:
     return Story(order, run, str(info.status), info.reason, info.result, events, digests)
 
 
-def _bookings(place: str) -> tuple[str, ...]:
-    database = apsw.Connection(str(Path(place, "store.db")))
+def _bookings(database: apsw.Connection) -> tuple[str, ...]:
     made = database.table_exists(None, "bookings")
     rows = database.execute("SELECT name FROM bookings ORDER BY name").fetchall() if made else []
-    database.close()
     return tuple(str(name) for (name,) in rows)
+
+
+def _left(place: str, database: apsw.Connection) -> tuple[str, ...]:
+    """Return what a run that has ended and a worker that has left should not leave behind."""
+    chunks = database.execute("SELECT step FROM hf_chunks").fetchall()
+    workers = database.execute("SELECT worker FROM hf_workers").fetchall()
+    locks = sorted(path.name for path in Path(place).glob("store.db-workers/*"))
+    return (
+        *(f"a chunk of {step}" for (step,) in chunks),
+        *(f"worker {worker}" for (worker,) in workers),
+        *(f"the lock {lock}" for lock in locks),
+    )

@@ -23,7 +23,8 @@ _MEANINGS: Final = {
         "calls and inside its effects. A kill `during_recovery` struck a process that was taking up what an earlier "
         "kill had left. Judged by a ledger outside of the program: result and journal of an unbroken run, `once` "
         "effects once (a request acts two seconds after its sender died), doubts ended by their policy, the same "
-        "idempotency key at every attempt, transactions exactly once, nothing acknowledged taken back, no committed work done again."
+        "idempotency key at every attempt, transactions exactly once, nothing acknowledged taken back, no committed "
+        "work done again, and no chunk, worker or lock left behind."
     ),
     "power": (
         "Different disks that a power loss could have left (unsynced writes dropped, kept, torn at sectors, any "
