@@ -111,9 +111,9 @@ class MemoryStore:
         return Created(row, Lease(row, owner, row.fence, "started", new.first) if owner else None)
 
     def create_soon(self, new: NewRun, *, worker: WorkerId) -> tuple[Lease, Pending[Created]] | None:
-        created = self._create(new, worker)
-        assert isinstance(created, Created)
-        assert created.lease is not None
+        created = self._create(new, worker) if worker in self._workers else None
+        if not isinstance(created, Created) or created.lease is None:
+            return None
         return created.lease, _Done(created)
 
     def commit(self, lease: Lease, change: Commit) -> Pending[Outcome]:
