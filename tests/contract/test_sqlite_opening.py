@@ -1,7 +1,6 @@
 """Opening a SQLite file: ours is brought up to date in one piece, and nobody else's is touched."""
 
 import os
-import signal
 import sqlite3
 import subprocess
 import sys
@@ -61,17 +60,14 @@ async def test_a_store_is_the_same_store_when_it_is_opened_again(tmp_path: Path)
     await again.close()
 
 
-@pytest.mark.slow
 async def test_a_kill_before_any_statement_of_the_first_opening_leaves_a_usable_file(tmp_path: Path) -> None:
     """Whichever statement of the migration was the last, the next opening makes the store."""
-    counted = visit("die", str(tmp_path / "counted.db"), "no")
-    total = int(counted.stdout)
-    assert total > 20
-    # Every statement of the migration, each by its number; the settings before and after it by their first and last.
-    for where in (1, 8, *range(10, 20), total - 2, total - 1, total):
-        path = tmp_path / f"{where}.db"
-        assert visit("die", str(path), str(where)).returncode == -signal.SIGKILL
-        await use(path)
+    done = visit("die", str(tmp_path))
+    opened = done.stdout.split()
+    assert len(opened) > 20, done.stderr
+    assert set(opened) == {"True"}
+    # One of those that died in the middle of the migration is used, too.
+    await use(tmp_path / "20.db")
 
 
 @pytest.mark.parametrize("version", [2, 99])
@@ -213,7 +209,7 @@ def check_refused(*names: str | bytes | Path) -> None:
     """Check that no name can be opened by the builtin."""
     for name in names:
         with pytest.raises(Misuse):
-            open(name, "rb")  # noqa: PTH123, SIM115 - the builtin itself is what must be refused
+            open(name, "rb")  # noqa: SIM115 - it must not even open
 
 
 class TestGuard:

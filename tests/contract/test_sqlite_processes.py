@@ -69,7 +69,7 @@ async def heard(visitor: Visitor) -> str:
 
 def test_eight_processes_that_open_a_new_file_at_once_make_one_store(tmp_path: Path, visitors: Visitors) -> None:
     """Opening loops over the switch to WAL and migrates once: everybody gets the same store."""
-    paths = [str(tmp_path / f"{n}.db") for n in range(6)]
+    paths = [str(tmp_path / f"{n}.db") for n in range(3)]
     eight = [visitors.send("open", *paths) for _ in range(8)]
     for _ in paths:
         Visitors.go(*eight)

@@ -5,7 +5,7 @@ It says `ready` once everything is imported and acts at each line it is sent, so
 │ create PATH KEY    make a run of that key and say what came of it
 │ write PATH COUNT   start a run, commit COUNT entries one by one, saying each that is on disk
 │ take PATH RUN      void every other worker, claim the run, commit one entry, and say the fence
-└ die PATH WHERE     kill itself before the statement of that number while opening; `no` to count them
+└ die FOLDER         kill an opening before each of its statements, and say whether the file opens afterwards
 """
 
 import asyncio
@@ -13,6 +13,7 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import apsw
 
@@ -61,20 +62,46 @@ async def take(path: str, run: str) -> None:
     await store.close()
 
 
-async def die(path: str, where: str) -> None:
-    """Die while opening, before the statement whose number is `where`; or say how many there are."""
+def die(folder: str) -> None:
+    """Open a new file as often as opening has statements, killed before each in turn; then open every file again."""
+    total = int(told_by(partial(opened, f"{folder}/counted.db", None)))
+    for where in range(1, total + 1):
+        path = f"{folder}/{where}.db"
+        told_by(partial(opened, path, where))
+        print(int(told_by(partial(opened, path, None))) > 0, flush=True)
+
+
+def told_by(work: Callable[[], object]) -> str:
+    """Return what a process of its own says, which may die of its work."""
+    reader, writer = os.pipe()
+    if (child := os.fork()) == 0:
+        os.dup2(writer, 1)
+        print(work(), flush=True)
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as said:
+        words = said.read().strip()
+    os.waitpid(child, 0)
+    return words
+
+
+def opened(path: str, dies_before: int | None) -> int:
+    """Open a store, dying before one of the statements that this takes; return how many there were."""
     seen = 0
 
     def before(cursor: apsw.Cursor, sql: str, bindings: object) -> bool:
         nonlocal seen
         seen += 1
-        if str(seen) == where:
+        if seen == dies_before:
             os.kill(os.getpid(), signal.SIGKILL)
         return True
 
+    async def open_and_close() -> None:
+        await (await SqliteStore.open(path)).close()
+
     apsw.connection_hooks.append(lambda connection: setattr(connection, "exec_trace", before))
-    await (await SqliteStore.open(path)).close()
-    print(seen, flush=True)
+    asyncio.run(open_and_close())
+    return seen
 
 
 VERBS: dict[str, Callable[..., Awaitable[None]]] = {
@@ -82,7 +109,6 @@ VERBS: dict[str, Callable[..., Awaitable[None]]] = {
     "create": create,
     "write": write,
     "take": take,
-    "die": die,
 }
 
 
@@ -98,4 +124,7 @@ async def main(verb: str, *arguments: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(*sys.argv[1:]))
+    if sys.argv[1] == "die":
+        die(sys.argv[2])
+    else:
+        asyncio.run(main(*sys.argv[1:]))

@@ -10,9 +10,9 @@ from holdfast.core import limits
 from holdfast.core.cursor import START
 from holdfast.core.ids import TENANT, RunId, new_worker_id
 from holdfast.core.status import Status
-from holdfast.store.protocol import Created, Existing, KeyTaken, Store
+from holdfast.store.protocol import Committed, Created, Existing, KeyTaken, Store
 from holdfast.testing.clock import MovingClock
-from holdfast.testing.contract.story import SERVES, a_lease, a_run, a_worker, journal_of, row_of
+from holdfast.testing.contract.story import SERVES, Pen, a_lease, a_run, a_worker, journal_of, row_of, words
 
 
 class CreateContract:
@@ -133,6 +133,34 @@ class CreateContract:
         lease = await a_lease(store, key="k")
         again = await store.create(a_run(store, key="k"), worker=await a_worker(store))
         assert again == Existing(lease.row.run, lease.row)
+
+    async def test_a_run_may_be_driven_while_its_creation_is_written(self, store: Store) -> None:
+        """What is committed under the early lease stands behind the creation, whoever is awaited first."""
+        worker, made = await a_worker(store), list[RunId]()
+        for _ in range(3):
+            new = a_run(store)
+            soon = store.create_soon(new, worker=worker)
+            if soon is None:
+                # It may always say that it cannot promise this now; then it has done nothing.
+                assert await store.get(new.row.run) is None
+                continue
+            lease, creation = soon
+            pen = Pen(store, lease)
+            commit = store.commit(lease, pen.next("first"))
+            assert await commit == Committed(2)
+            created = await creation
+            assert (created.row.run, created.row.number, created.row.owner) == (new.row.run, lease.row.number, worker)
+            assert (lease.fence, lease.row.attempt, lease.first) == (1, 1, new.first)
+            made.append(new.row.run)
+        for run in made:
+            assert words(await journal_of(store, run)) == ["first"]
+            assert (await row_of(store, run)).damage == ""
+
+    async def test_no_early_lease_is_given_to_a_worker_that_nobody_knows(self, store: Store) -> None:
+        """There would be no row to void it by."""
+        new = a_run(store)
+        assert store.create_soon(new, worker=new_worker_id()) is None
+        assert await store.get(new.row.run) is None
 
     async def test_a_delayed_run_is_due_later(self, store: Store, clock: MovingClock) -> None:
         """Timers follow the store's clock."""
