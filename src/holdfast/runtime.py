@@ -14,7 +14,7 @@ from holdfast.client.run import Run
 from holdfast.client.start import Start
 from holdfast.core import limits
 from holdfast.core.codec import Codec
-from holdfast.core.errors import InvalidInput, Misuse, NoStore, StoreRefused
+from holdfast.core.errors import InvalidInput, Misuse, NoStore, NotFound, StoreRefused
 from holdfast.core.ids import RunId, checked_text, run_id
 from holdfast.core.retry import checked_seconds
 from holdfast.core.status import Status
@@ -107,7 +107,6 @@ class Runtime:
         key: Key | None = None,
         labels: Mapping[str, str] | None = None,
         delay: float | timedelta | None = None,
-        pin: bool = False,
     ) -> Run[R]:
         """Start a run, or find the one that `key` belongs to: same key, same run.
 
@@ -117,7 +116,7 @@ class Runtime:
         """
         if not isinstance(what, Durable):
             raise InvalidInput(f"start wants a durable function, not {what!r}; decorate it with @hf.durable")
-        return await self.start_named(what, what.bind(args), key=key, labels=labels, delay=delay, pin=pin)
+        return await self.start_named(what, what.bind(args), key=key, labels=labels, delay=delay)
 
     async def start_named(
         self,
@@ -128,19 +127,18 @@ class Runtime:
         key: Key | None = None,
         labels: Mapping[str, str] | None = None,
         delay: float | timedelta | None = None,
-        pin: bool = False,
     ) -> Run[R]:
         """Do as `start`, with the arguments by name; any that has a default may be left out."""
         self._app.add(what)
         # Looked at before there is a run: one that could never store its result is not started.
         codec = what.result
+        secrets = Secrets(self._app.secrets)
         start = Start(
             name=what.name,
-            input=what.encode_input(named),
+            input=secrets.redact(what.encode_input(named)),
             key=join_key(key) if key is not None else None,
             code=self._app.code(what),
-            pin=pin,
-            labels=labels or {},
+            labels={name: secrets.redact_text(text) for name, text in (labels or {}).items()},
             delay_seconds=checked_seconds("delay=", delay) if delay is not None else 0.0,
         )
         worker = self._worker
@@ -177,7 +175,8 @@ class Runtime:
         if (run is None) == (key is None):
             raise InvalidInput("give a run's id or its key, and not both")
         known = await self._client.find(join_key(key)) if key is not None else run_id(run or "")
-        await self._client.info(known)
+        if not await self._client.match(known):
+            raise NotFound(f"run {known}")
         codec: Codec | None = of.result if of is not None else None
         return Run(self._client, known, codec)
 

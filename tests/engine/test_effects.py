@@ -141,7 +141,8 @@ async def test_a_once_step_cut_by_a_crash_is_in_doubt_and_never_sent_again(stage
         assert await run.result(timeout=20) == "went on"
         kinds = await kinds_of(run)
     assert len(bank.requests) == 1
-    assert set(doubts) == {"step 0/pay#1 may or may not have happened: crash (0/pay#1, 1, InDoubt)"}
+    died = "the process died before the outcome was recorded"
+    assert set(doubts) == {f"step 0/pay#1 may or may not have happened: {died} (0/pay#1, 1, InDoubt)"}
     assert len(doubts) == 4
     assert (kinds.count("StepDoubted"), kinds.count("StepResolved"), kinds.count("StepStarted")) == (1, 1, 1)
 
@@ -365,7 +366,7 @@ class TestPerson:
         async with stage.open(tale) as runtime:
             info = await parked(await runtime.get(run_id), "doubt")
             assert info.waiting_for is not None
-            assert "step 0/pay#1 is in doubt: crash" in info.reason
+            assert "step 0/pay#1 is in doubt: the process died" in info.reason
         return tale, run_id
 
     async def test_a_persons_value_is_the_steps_result(self, stage: Stage, bank: Bank) -> None:

@@ -16,6 +16,8 @@ OTHER_DIGEST = "ff" * 32
 ERROR = e.ErrorInfo(type="ValueError", message="no")
 PAY = "0/pay#1"
 
+DIED = "the process died before the outcome was recorded"
+
 
 def replay_of(*entries: e.Entry) -> r.Replay:
     """Return a replay of these entries behind the first one."""
@@ -90,12 +92,12 @@ ANSWERS: list[tuple[str, list[e.Entry], r.Answer]] = [
     ("cancelled", [failed(cancelled=True)], r.Cancelled()),
     ("interrupted", [intent()], r.Interrupted(Effect.ONCE, 1, AT + 2, 9)),
     ("interrupted again", [intent(), intent(attempt=2)], r.Interrupted(Effect.ONCE, 2, AT + 3, 9)),
-    ("in doubt", [intent(), doubted()], r.InQuestion(1, AT + 2, 9, "crash")),
+    ("in doubt", [intent(), doubted()], r.InQuestion(1, AT + 2, 9, DIED)),
     ("in doubt by an error", [intent(), doubted(error=ERROR)], r.InQuestion(1, AT + 2, 9, "ValueError: no")),
     ("cancelled in doubt", [intent(), doubted(why="cancelled")], r.Cancelled()),
     ("resolved as done", [intent(), doubted(), resolved("done", value=b"5")], r.Recorded(Raw(b"5"), None)),
     ("resolved as not done", [intent(attempt=2), doubted(attempt=2), resolved("not_done")], r.Reopened(2)),
-    ("given up", [intent(attempt=2), doubted(attempt=2), resolved("unknown")], r.GivenUp("crash", 2)),
+    ("given up", [intent(attempt=2), doubted(attempt=2), resolved("unknown")], r.GivenUp(DIED, 2)),
     (
         "done after all",
         [intent(), doubted(), resolved("not_done"), intent(attempt=2), completed(value=b"7")],

@@ -9,11 +9,6 @@ from holdfast.core.status import Status
 from holdfast.stream.event import Event
 
 ENDINGS = {Status.COMPLETED: "green", Status.FAILED: "red", Status.CANCELLED: "yellow"}
-WHY_DOUBTED = {
-    "crash": "the process died before the outcome was recorded",
-    "timeout": "no answer came in time",
-    "cancelled": "it was cancelled under way",
-}
 
 
 class Stopwatch:
@@ -99,9 +94,7 @@ def failure(event: ev.StepFailed) -> str:
 
 def doubt(event: ev.StepDoubted) -> str:
     """Return why nobody knows whether a step happened."""
-    if event.error is not None:
-        return f"{shown(event.error.type)}: {shown(event.error.message)}"
-    return WHY_DOUBTED.get(event.why, shown(event.why))
+    return shown(event.sentence)
 
 
 def resolution(event: ev.StepResolved) -> str:

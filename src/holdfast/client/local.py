@@ -168,6 +168,12 @@ class LocalClient:
         async for event in feed(self._store, run, after, follow=follow):
             yield event
 
+    async def value(self, event: Event) -> Any:
+        blob: e.BlobRef | None = getattr(event, "blob", None)
+        if blob is not None:
+            return decode_any(await self._store.blob(self._tenant, blob.digest))
+        return getattr(event, "value", None)
+
     async def wait(self, run: RunId, *, timeout_seconds: float | None = None, or_person: bool = False) -> Ending:
         give_up = asyncio.get_running_loop().time() + timeout_seconds if timeout_seconds is not None else None
         bell = self._store.watch(run_id(run), entries=False)
@@ -223,6 +229,12 @@ class LocalClient:
         known = state.open.get(step)
         if known is None or not known.doubted:
             raise NotFound(f"a step in doubt called {step!r} in run {run}")
+        if known.left:
+            raise Conflict(
+                f"step {step!r} was cancelled by the run's own code, which has gone on without it",
+                run=run,
+                hint="Nothing waits for a word about it.",
+            )
         done = not isinstance(value, NotDone)
         word = {
             "step": step,
@@ -235,7 +247,9 @@ class LocalClient:
         key = f"resolve/{step}/{known.doubt_seq}"
         posted = await self._store.post(NewPost(run=run, kind="resolve", key=key, body=msgspec.json.encode(word)))
         if posted.outcome != "accepted":
-            raise Conflict(f"the doubt of step {step!r} was ended before", run=run)
+            raise Conflict(
+                f"the doubt of step {step!r} was ended before", run=run, hint="`holdfast show RUN` tells by whom."
+            )
 
     async def _state(self, run: RunId) -> RunState:
         state = RunState()

@@ -122,6 +122,10 @@ class Client(Protocol):
         """Yield a run's events after a cursor."""
         ...
 
+    async def value(self, event: Event) -> Any:
+        """Return what an event holds, as plain data; None for one that holds nothing."""
+        ...
+
     async def wait(self, run: RunId, *, timeout_seconds: float | None = None, or_person: bool = False) -> Ending:
         """Return when the run has ended or rests where only other code can help; `or_person` also where a person can.
 

@@ -57,6 +57,10 @@ class Run(Generic[R]):
             raise RunError(run=self.id, status=ending.status, reason=ending.reason, error=ending.error)
         return cast(R, (self._codec or _ANY).decode(ending.value, f"the result of run {self.id}"))
 
+    async def value(self, event: Event) -> Any:
+        """Return what an event of this run holds, as plain data, wherever it is stored."""
+        return await self._client.value(event)
+
     async def resolve(self, step: str, value: Any, *, by: str | None = None, note: str | None = None) -> None:
         """End a step's doubt: with the value it returned, or with `hf.NOT_DONE`.
 

@@ -35,7 +35,8 @@ def parse_cursor(text: str | int | None, *, epoch: int) -> Cursor:
     if int(of_epoch or 1) != epoch:
         raise Conflict(
             f"event id {text!r} is of epoch {of_epoch or 1}, but the store is at epoch {epoch}: "
-            "it was restored from a backup, and what followed may differ"
+            "it was restored from a backup, and what followed may differ",
+            hint="Read the run again from its start.",
         )
     return Cursor(int(seq), int(fence or 0), int(number or 0))
 

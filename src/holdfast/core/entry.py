@@ -144,6 +144,20 @@ class StepDoubted(Entry, frozen=True, kw_only=True):
     attempt: int = 1
     error: ErrorInfo | None = None
 
+    @property
+    def sentence(self) -> str:
+        """Why nobody knows, for people."""
+        if self.error is not None:
+            return f"{self.error.type}: {self.error.message}"
+        return _DOUBTS.get(self.why, self.why)
+
+
+_DOUBTS: Final = {
+    "crash": "the process died before the outcome was recorded",
+    "timeout": "no answer came in time",
+    "cancelled": "it was cancelled under way",
+}
+
 
 class StepResolved(_Payload, frozen=True, kw_only=True):
     """A doubt was ended: `outcome` is done, not_done or unknown; `how` is verify, person or policy."""

@@ -51,7 +51,7 @@ class BudgetExceeded(RunError):
     """A run reached the end of its budget."""
 
     code = "budget_exceeded"
-    hint = "`holdfast raise RUN` gives it more."
+    hint = "Start it again with a larger budget."
 
 
 class StepError(HoldfastError):
@@ -69,7 +69,10 @@ class InDoubt(StepError):
     """A `once` step whose outcome is unknown: it may or may not have happened."""
 
     code = "in_doubt"
-    hint = "Look at the outside world, then `holdfast resolve RUN STEP`; or give the step `verify=`."
+    hint = (
+        'Look at the outside world. `verify=` lets the step look by itself; with `in_doubt="wait"` it waits '
+        "for `holdfast resolve RUN STEP`."
+    )
 
     def __init__(self, *, step: str = "", type: str = "InDoubt", message: str = "unknown", attempts: int = 1) -> None:
         super().__init__(step=step, type=type, message=message, attempts=attempts)
@@ -102,9 +105,13 @@ class Conflict(HoldfastError):
     code = "conflict"
     hint = "Use another key, or the input that the key was first used with."
 
-    def __init__(self, message: str, *, run: str | None = None, differs: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, message: str, *, run: str | None = None, differs: tuple[str, ...] = (), hint: str | None = None
+    ) -> None:
         super().__init__(message)
         self.run, self.differs = run, differs
+        if hint is not None:
+            self.hint = hint
 
 
 class NotFound(HoldfastError):
@@ -190,7 +197,7 @@ class Damaged(StoreError):
     """One run's rows do not add up; the run is set aside and the others go on."""
 
     code = "damaged"
-    hint = "`holdfast verify` names every damaged run; restore it from a backup or delete it."
+    hint = "`holdfast verify` names every damaged run; the others go on. Restore it from a backup."
 
     def __init__(self, *, run: str, seq: int | None, what: str) -> None:
         where = f"run {run}" + (f", entry {seq}" if seq else "")

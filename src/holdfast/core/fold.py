@@ -17,6 +17,8 @@ class OpenStep(Struct, frozen=True):
     started_at: int
     timeout: int | None = None
     doubted: bool = False
+    left: bool = False
+    """The run's own code cancelled it, and went on without waiting for anybody's word."""
     doubt_seq: int = 0
     """The entry of its latest doubt."""
 
@@ -111,7 +113,7 @@ def _opened(entry: e.StepStarted) -> OpenStep:
 
 
 def _doubted(state: RunState, entry: e.StepDoubted) -> OpenStep:
-    return replace(state.open[entry.step], doubted=True, doubt_seq=entry.seq)
+    return replace(state.open[entry.step], doubted=True, doubt_seq=entry.seq, left=entry.why == "cancelled")
 
 
 def _without(state: RunState, step: str) -> dict[str, OpenStep]:

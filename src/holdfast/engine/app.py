@@ -1,5 +1,6 @@
 """What a program can drive: its durable functions, their dependencies and their version."""
 
+import uuid
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -26,6 +27,7 @@ class App:
         if isinstance(secrets, str) or not all(isinstance(name, str) for name in secrets):
             raise InvalidInput("App(secrets=) is a list of names of environment variables")
         self.deps, self.version, self.secrets = deps, version, tuple(secrets)
+        self._started = uuid.uuid4().hex[:8]
         self._functions: dict[str, Durable[Any, *tuple[Any, ...]]] = {}
         for part in parts:
             self.add(part)
@@ -51,6 +53,13 @@ class App:
         """Return the version of a part's code: as given, else a digest of its source."""
         return self.version or part.code
 
+    def token(self, part: Durable[Any, *tuple[Any, ...]]) -> str:
+        """Return what a divergence refuses: the version as given, else this program as it was started.
+
+        A digest of one function's source does not tell what it calls, so a program started anew may try again.
+        """
+        return self.version or f"{part.code}.{self._started}"
+
     def serves(self) -> dict[str, str]:
-        """Return every name with its code version."""
-        return {name: self.code(part) for name, part in self._functions.items()}
+        """Return every name with the token that its refusals go by."""
+        return {name: self.token(part) for name, part in self._functions.items()}

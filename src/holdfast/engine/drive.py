@@ -20,8 +20,15 @@ from holdfast.journal.replay import Replay
 from holdfast.store.protocol import Committed, InboxMoved, Lease, Outcome, Pending, RowChange, Store, Transaction
 
 _REPLAYED_AT_ONCE: Final = 200
+_MOST_REFUSALS: Final = 16
 Refusal = TypeVar("Refusal", bound=Diverged | Damaged)
 T = TypeVar("T")
+
+
+def refusals(refused: str, token: str) -> str:
+    """Return the tokens that a run refuses, with one more; the oldest are forgotten."""
+    tokens = [known for known in refused.split("|") if known] + [token]
+    return "|" + "|".join(tokens[-_MOST_REFUSALS:]) + "|"
 
 
 class Surroundings:
@@ -37,8 +44,8 @@ class Surroundings:
 class Drive:
     """One run under one lease."""
 
-    def __init__(self, store: Store, lease: Lease, around: Surroundings, code: str) -> None:
-        self.store, self.lease, self.around, self.code = store, lease, around, code
+    def __init__(self, store: Store, lease: Lease, around: Surroundings, code: str, token: str) -> None:
+        self.store, self.lease, self.around, self.code, self.token = store, lease, around, code, token
         self.deps, self.secrets, self.threads = around.deps, around.secrets, around.threads
         self.loop = asyncio.get_running_loop()
         self.replay = Replay()
@@ -46,6 +53,9 @@ class Drive:
         self.started: e.RunStarted | None = None
         self.chunks: Chunks | None = None
         self.stopping = False
+        self.suspect = lease.row.stalls > 1
+        """True while a run that its last owner left without progress has made none."""
+        self.on_progress: Callable[[], None] = _nothing
         self._replayed = 0
         self.refused: Diverged | Damaged | None = None
         """Why the run may not go on, once something it recorded does not fit."""
@@ -151,11 +161,18 @@ class Drive:
             # Nothing is known of what the store holds now: the code must not go on, and its run has not failed.
             raise self.halt(Lost(f"the store does not answer: {error}")) from error
         if outcome.__class__ is Committed:
+            if self.suspect:
+                self.acquit()
             return True
         if isinstance(outcome, InboxMoved):
             self._saw(outcome)
             return False
         raise self.halt(Lost(f"the lease of run {self.lease.row.run} is gone"))
+
+    def acquit(self) -> None:
+        """Note that a run which its last owner left without progress has made some."""
+        self.suspect = False
+        self.on_progress()
 
     def _late(self, waiting: Pending[Outcome]) -> Outcome:
         """Return the outcome of a write that a cancellation interrupted: it was queued, so it was written."""
@@ -183,6 +200,8 @@ class Drive:
             except StoreUnavailable as error:
                 raise self.halt(Lost(f"the store does not answer: {error}")) from error
             if isinstance(outcome, Committed):
+                if self.suspect:
+                    self.acquit()
                 return
             if not isinstance(outcome, InboxMoved):
                 raise self.halt(Lost(f"the lease of run {self.lease.row.run} is gone"))
@@ -214,7 +233,7 @@ class Drive:
         """Write where the run rests, and give up the lease."""
         refused = self.lease.row.refused
         if code is not None:
-            refused = f"{refused or '|'}{code}|"
+            refused = refusals(refused, self.token)
         entry = e.RunParked(status=status, reason=reason, detail=detail, step=step, due_at=due_at, code=code)
         change = RowChange(
             status=status,
@@ -268,6 +287,10 @@ class Drive:
             return await function(*args, **keywords)
         value = await self.threads.call(lambda: function(*args, **keywords))
         return await value if inspect.isawaitable(value) else value
+
+
+def _nothing() -> None:
+    return None
 
 
 def _heard(waiting: "asyncio.Future[Any]") -> None:

@@ -278,8 +278,7 @@ class StepCall:
         info = error_info(error, self.drive.secrets) if error is not None else None
         entry = e.StepDoubted(step=self.key, why=why, attempt=sent.attempt, error=info)
         await self.drive.write(entry, drop=self._drop())
-        text = f"{info.type}: {info.message}" if info is not None else why
-        return await self._resolve(r.InQuestion(sent.attempt, sent.started_at, sent.timeout, text))
+        return await self._resolve(r.InQuestion(sent.attempt, sent.started_at, sent.timeout, entry.sentence))
 
     async def _resolve(self, doubt: r.InQuestion) -> Any:
         """End the doubt by a person's word, by `verify`, or by the declared policy."""

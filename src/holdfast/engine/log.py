@@ -1,5 +1,6 @@
 """Loggers with run and step on every line, made when first used."""
 
+import sys
 from typing import Any
 
 
@@ -18,7 +19,12 @@ class Log:
     def _say(self, level: str, event: str, fields: dict[str, Any]) -> None:
         import structlog  # lazy: twenty milliseconds that most programs never need
 
-        getattr(structlog.get_logger("holdfast"), level)(event, **self._bound, **fields)
+        if structlog.is_configured():
+            logger = structlog.get_logger("holdfast")
+        else:
+            # Left to itself structlog writes to standard output, which belongs to the program.
+            logger = structlog.wrap_logger(structlog.PrintLogger(sys.stderr))
+        getattr(logger, level)(event, **self._bound, **fields)
 
     def debug(self, event: str, /, **fields: Any) -> None:
         """Log for developers."""

@@ -23,7 +23,7 @@ from holdfast.core.ids import RunId, WorkerId, new_worker_id
 from holdfast.core.status import Status
 from holdfast.engine.app import App
 from holdfast.engine.context import Context
-from holdfast.engine.drive import Drive, Surroundings
+from holdfast.engine.drive import Drive, Surroundings, refusals
 from holdfast.engine.function import Durable
 from holdfast.engine.lock import WorkerLock, lock_path, lock_paths, proof_of_death
 from holdfast.engine.payload import error_info, is_failure, message_of, store_value
@@ -120,7 +120,9 @@ class Worker:
         only = None if self._only is None else [run for run in self._only if run not in self._driving]
         if room <= 0 or only == []:
             return 0
-        leases = await self._store.claim(self.id, self._app.serves(), limit=room, runs=only)
+        # After a death, runs that made no progress are driven one at a time: only the one that kills is charged again.
+        suspected = any(drive is None or drive.suspect for _, drive in self._driving.values())
+        leases = await self._store.claim(self.id, self._app.serves(), limit=room, runs=only, suspects=not suspected)
         for lease in leases:
             self.take(lease)
         self._full = len(leases) == room
@@ -194,7 +196,8 @@ class Worker:
         run = lease.row.run
         function = self._app.get(lease.row.name)
         assert function is not None
-        drive = Drive(self._store, lease, self._around, self._app.code(function))
+        drive = Drive(self._store, lease, self._around, self._app.code(function), self._app.token(function))
+        drive.on_progress = self._space.set
         self._driving[run] = (self._driving[run][0], drive)
         try:
             await _run(drive, function)
@@ -334,7 +337,7 @@ async def _set_aside(drive: Drive, error: HoldfastError) -> None:
         status=Status.WAITING if unknown else Status.QUARANTINED,
         reason=f"{error.code}: {error}",
         due_at=row.due_at if unknown else None,
-        refused=f"{row.refused or '|'}{drive.code}|" if unknown else row.refused,
+        refused=refusals(row.refused, drive.token) if unknown else row.refused,
     )
     await drive.store.commit(
         lease, Commit(after=row.last_seq, previous=row.head, entries=(), change=change, progress=False)

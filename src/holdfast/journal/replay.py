@@ -149,7 +149,7 @@ class Replay:
 
     def _doubt(self, entry: e.StepDoubted) -> None:
         record = self._record(entry, entry.step, None, FRESH)
-        record.why = f"{entry.error.type}: {entry.error.message}" if entry.error else entry.why
+        record.why = entry.sentence
         record.answer = (
             Cancelled()
             if entry.why == "cancelled"

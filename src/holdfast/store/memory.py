@@ -208,18 +208,27 @@ class MemoryStore:
         return await self.read(run, Cursor(row.last_seq - 1), chunks=False, limit=1) if row is not None else None
 
     async def claim(
-        self, worker: WorkerId, serves: Mapping[str, str], *, limit: int, runs: Sequence[RunId] | None = None
+        self,
+        worker: WorkerId,
+        serves: Mapping[str, str],
+        *,
+        limit: int,
+        runs: Sequence[RunId] | None = None,
+        suspects: bool = True,
     ) -> Sequence[Lease]:
         leases: list[Lease] = []
         if worker not in self._workers:
             return leases
-        for row in sorted(self._rows.values(), key=lambda row: (row.due_at is None, row.due_at or 0)):
+        for row in sorted(self._rows.values(), key=lambda row: (row.stalls, row.due_at is None, row.due_at or 0)):
             code = serves.get(row.name)
             if code is None or row.owner or f"|{code}|" in row.refused or (runs is not None and row.run not in runs):
                 continue
             due = row.due_at is not None and row.due_at <= self.now()
             if row.status not in (Status.QUEUED, Status.WAITING) or not (due or row.inbox_seq > row.seen_seq):
                 continue
+            if row.stalls and runs is None and not (due and suspects):
+                continue
+            suspects = suspects and not row.stalls
             if row.stalls >= limits.STALLS:
                 why = f"no_progress: {row.stalls} workers died or gave up without a new entry"
                 self._rows[row.run] = replace(row, status=Status.QUARANTINED, reason=why, due_at=None)

@@ -346,11 +346,19 @@ class Store(Protocol):
         ...
 
     async def claim(
-        self, worker: WorkerId, serves: Mapping[str, str], *, limit: int, runs: Sequence[RunId] | None = None
+        self,
+        worker: WorkerId,
+        serves: Mapping[str, str],
+        *,
+        limit: int,
+        runs: Sequence[RunId] | None = None,
+        suspects: bool = True,
     ) -> Sequence[Lease]:
         """Lease up to `limit` runs that are due and whose name is in `serves` (name to code version).
 
-        A claim counts the attempt before anything is loaded. `runs` narrows it to those.
+        A claim counts the attempt before anything is loaded. `runs` narrows it to those. A run whose last owner left
+        it without progress is a suspect: at most one is leased at a time, the least suspicious first, and none unless
+        `suspects`.
         """
         ...
 

@@ -194,22 +194,28 @@ class SqliteStore:
             return refused.outcome
 
     async def claim(
-        self, worker: WorkerId, serves: Mapping[str, str], *, limit: int, runs: Sequence[RunId] | None = None
+        self,
+        worker: WorkerId,
+        serves: Mapping[str, str],
+        *,
+        limit: int,
+        runs: Sequence[RunId] | None = None,
+        suspects: bool = True,
     ) -> Sequence[Lease]:
-        if limit < 1 or not serves or not self._may_claim(serves, runs):
+        if limit < 1 or not serves or not self._may_claim(serves, runs, suspects):
             return []
         now = self._clock()
         leases: list[Lease] = await self._writer.submit(
-            Do(lambda db: leasing.claim(db, worker, serves, now, limit, runs))
+            Do(lambda db: leasing.claim(db, worker, serves, now, limit, runs, suspects))
         )
         return leases
 
-    def _may_claim(self, serves: Mapping[str, str], runs: Sequence[RunId] | None) -> bool:
+    def _may_claim(self, serves: Mapping[str, str], runs: Sequence[RunId] | None, suspects: bool) -> bool:
         """Look before taking the write lock: an idle worker costs its neighbours nothing."""
         if runs is not None:
             return True
         with self._read() as connection:
-            return leasing.anything_due(connection, serves, self._clock())
+            return leasing.anything_due(connection, serves, self._clock(), suspects)
 
     async def register(self, worker: WorkerId, *, lock: str | None) -> None:
         at = self._clock()

@@ -29,9 +29,11 @@ _DUE: Final = (
     + """
     JOIN json_each(?1) s ON s.key = r.name
     WHERE r.owner IS NULL AND r.due_at IS NOT NULL AND r.due_at <= ?2 AND r.status IN ('queued', 'waiting')
-      AND instr(r.refused, '|' || s.value || '|') = 0 ORDER BY r.due_at LIMIT ?3
+      AND instr(r.refused, '|' || s.value || '|') = 0 AND (r.stalls > 0) = ?4 ORDER BY r.due_at LIMIT ?3
 """
 )
+_SUSPECTS: Final = 100
+"""Among how many the least suspicious is looked for."""
 _POSTED: Final = (
     SELECT
     + """
@@ -48,7 +50,13 @@ _encode: Final = msgspec.json.encode
 
 
 def claim(
-    db: Db, worker: WorkerId, serves: Mapping[str, str], now: int, limit: int, runs: Sequence[RunId] | None
+    db: Db,
+    worker: WorkerId,
+    serves: Mapping[str, str],
+    now: int,
+    limit: int,
+    runs: Sequence[RunId] | None,
+    suspects: bool,
 ) -> list[Lease]:
     """Lease what is due; a damaged row is set aside instead, and a run that makes no progress is quarantined."""
     owner = db.worker_number(worker)
@@ -56,7 +64,10 @@ def claim(
         return []
     served = _encode(dict(serves))
     if runs is None:
-        found = db.rows(_DUE, (served.decode(), now, limit))
+        found = db.rows(_DUE, (served.decode(), now, limit, 0))
+        if suspects and len(found) < limit:
+            suspicious = db.rows(_DUE, (served.decode(), now, _SUSPECTS, 1))
+            found += sorted(suspicious, key=lambda values: read_row(values).stalls)[:1]
         if len(found) < limit:
             seen = {values[0] for values in found}
             more = db.rows(_POSTED, (served.decode(), limit - len(found)))
@@ -76,11 +87,13 @@ def claim(
     return leases
 
 
-def anything_due(connection: apsw.Connection, serves: Mapping[str, str], now: int) -> bool:
+def anything_due(connection: apsw.Connection, serves: Mapping[str, str], now: int, suspects: bool) -> bool:
     """Say whether a claim would find something."""
     served = _encode(dict(serves)).decode()
     return bool(
-        connection.execute(_DUE, (served, now, 1)).fetchall() or connection.execute(_POSTED, (served, 1)).fetchall()
+        connection.execute(_DUE, (served, now, 1, 0)).fetchall()
+        or (suspects and connection.execute(_DUE, (served, now, 1, 1)).fetchall())
+        or connection.execute(_POSTED, (served, 1)).fetchall()
     )
 
 

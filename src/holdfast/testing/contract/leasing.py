@@ -7,7 +7,7 @@ import pytest
 from holdfast.core import limits
 from holdfast.core.ids import new_worker_id
 from holdfast.core.status import Status
-from holdfast.store.protocol import Committed, Lease, LeaseLost, RowChange, Store
+from holdfast.store.protocol import Committed, Created, Lease, LeaseLost, RowChange, Store
 from holdfast.testing.clock import MovingClock
 from holdfast.testing.contract.story import (
     NAME,
@@ -134,11 +134,29 @@ class LeaseContract:
         """Nothing stays running without a live lease: what a dead worker held can be claimed by the next."""
         worker, other = await a_worker(store), await a_worker(store)
         leases = [await a_lease(store, worker) for _ in range(3)]
+        for lease in leases:
+            pen = Pen(store, lease)
+            await store.commit(lease, pen.next("progress"))
         assert await store.void(worker, why="its lock was free") == 3
         taken = await store.claim(other, SERVES, limit=9)
         assert {lease.row.run for lease in taken} == {lease.row.run for lease in leases}
         assert {(lease.fence, lease.row.attempt) for lease in taken} == {(2, 2)}
         assert await store.void(worker, why="again") == 0
+
+    async def test_runs_left_without_progress_are_leased_one_at_a_time(self, store: Store) -> None:
+        """A run that kills its worker must not take its neighbours along: only the one being driven is charged."""
+        worker, other = await a_worker(store), await a_worker(store)
+        left = {(await a_lease(store, worker)).row.run for _ in range(3)}
+        await store.void(worker, why="its lock was free")
+        healthy = await store.create(a_run(store))
+        assert isinstance(healthy, Created)
+        taken = [lease.row.run for lease in await store.claim(other, SERVES, limit=9)]
+        assert (len(taken), len(left & set(taken)), healthy.row.run in taken) == (2, 1, True)
+        assert await store.claim(other, SERVES, limit=9, suspects=False) == []
+        await store.void(other, why="its lock was free")
+        third = await a_worker(store)
+        (least,) = await store.claim(third, SERVES, limit=1)
+        assert least.row.run not in taken, "the least suspicious comes first"
 
     async def test_a_voided_worker_learns_it_from_its_pulse(self, store: Store) -> None:
         """A worker that was declared dead hears of it, and claims nothing more."""
