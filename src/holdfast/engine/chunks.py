@@ -72,8 +72,7 @@ class Stream:
         chunks = self._chunks()
         body = chunks.secrets.redact(encode(value, f"a chunk of step {self._step}"))
         if threading.get_ident() == self._home:
-            # At once, so that the last words of a step that returns now still stand before its entry.
-            self._add(chunks, body)
+            self._add(chunks, body)  # on the loop already: no hop through it
         else:
             chunks.loop.call_soon_threadsafe(self._add, chunks, body)
 
