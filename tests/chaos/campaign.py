@@ -187,8 +187,10 @@ def power(seed: int, wanted: int, tick: Tick) -> Result:
         while len(disks) < wanted and not shared.hopeless:
             number = shared.draw()
             runs, metadata = (1, 3, 1, 2)[number % 4], list(Metadata)[number // 4 % 2]
-            loss = Loss(killer, folder, orders(runs))
-            shared.done(0, recordings=1)
+            # Every third recording is that of a recovery.
+            death = AtPoint(random.Random(number).randint(4, _POINTS[runs] * 3 // 4)) if number % 3 == 0 else None
+            loss = Loss(killer, folder, orders(runs), death=death)
+            shared.done(0, recordings=1, of_recoveries=int(death is not None))
             limit = min(_IMAGES_EACH, wanted)
             for image in loss.images(seed=seed + number, limit=limit, metadata=metadata):
                 if len(disks) >= wanted or shared.hopeless:

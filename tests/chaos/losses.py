@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.testing.disk import Metadata
-from holdfast.testing.killer import Killer, TrialFailed
+from holdfast.testing.killer import AtPoint, Killer, TrialFailed
 from holdfast.testing.power import Image, Recording, images, record
 from tests.chaos import judge
 from tests.chaos.program import Report, play
@@ -25,18 +25,22 @@ class Refused:
 class Loss:
     """One recorded program, and the place where its images are taken up.
 
-    That is the place where it was recorded, because a worker's lock is named by its path.
+    With a `death`, the program is first killed there, and what is recorded is its recovery.
     """
 
-    def __init__(self, killer: Killer, folder: Path, names: Sequence[str], *, twin: str = "") -> None:
+    def __init__(
+        self, killer: Killer, folder: Path, names: Sequence[str], *, twin: str = "", death: AtPoint | None = None
+    ) -> None:
         self._killer, self._names, self._twin = killer, tuple(names), twin
         self._store, self._ledger = folder / "store", folder / "ledger"
         shutil.rmtree(folder, ignore_errors=True)
         self._store.mkdir(parents=True)
-        self.recording: Recording = record(
-            killer, play, str(self._store), str(self._ledger), self._names, twin,
-            directory=self._store, acks=self._ledger,
-        )  # fmt: skip
+        args = (str(self._store), str(self._ledger), self._names, twin)
+        if death is not None:
+            killer.run(play, *args, die=death)
+        self._before = self._ledger.read_text("utf-8") if death is not None else ""
+        self._deaths = 1 if death is None else 2
+        self.recording: Recording = record(killer, play, *args, directory=self._store, acks=self._ledger)
 
     def images(self, *, seed: int, limit: int, metadata: Metadata) -> Iterator[Image]:
         """Yield different disks, from losses all over the recording."""
@@ -51,10 +55,10 @@ class Loss:
         """
         shutil.rmtree(self._store)
         image.write_to(self._store)
-        self._ledger.write_text("".join(f"{line}\n" for line in image.acks), "utf-8")
+        self._ledger.write_text(self._before + "".join(f"{line}\n" for line in image.acks), "utf-8")
         outcome = self._killer.run(play, str(self._store), str(self._ledger), self._names, self._twin)
         report: Report = outcome.result()
-        judge.check(report, read_ledger(self._ledger), deaths=1)
+        judge.check(report, read_ledger(self._ledger), deaths=self._deaths)
 
     def verdict(self, image: Image) -> Refused | None:
         """Return what became broken when an image was taken up; None if nothing was."""
