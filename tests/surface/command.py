@@ -4,10 +4,12 @@ import json
 import os
 import selectors
 import shlex
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,6 +46,22 @@ class Ran:
         return json.loads(self.err.splitlines()[-1])["error"]
 
 
+@contextmanager
+def bounded() -> Iterator[None]:
+    """Fail what waits for ever."""
+
+    def stop(*_: object) -> None:
+        raise AssertionError(f"it was not over after {SECONDS:g} s")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, SECONDS)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
 class Shell:
     """Runs commands in this process; what they import is forgotten afterwards."""
 
@@ -54,7 +72,7 @@ class Shell:
         self._capture.readouterr()
         before, path = set(sys.modules), list(sys.path)
         try:
-            with pytest.raises(SystemExit) as ended:
+            with bounded(), pytest.raises(SystemExit) as ended:
                 main([str(word) for word in words])
         finally:
             sys.path[:] = path
@@ -108,10 +126,10 @@ class Started:
                 assert read, f"it ended without saying {text!r}: {self._said}"
                 self._said[on] += read
 
-    def end(self, signal: int | None = None) -> Ran:
+    def end(self, number: int | None = None) -> Ran:
         """Send a signal, if any, and return how it ended."""
-        if signal is not None:
-            self.process.send_signal(signal)
+        if number is not None:
+            self.process.send_signal(number)
         out, err = self.process.communicate(timeout=SECONDS)
         said = self._said["out"] + out, self._said["err"] + err
         return Ran(self.process.returncode, said[0].decode(), said[1].decode())

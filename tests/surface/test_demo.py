@@ -42,7 +42,6 @@ def test_the_demo_tells_its_findings_as_one_json_value(shell: Shell, monkeypatch
     assert set(found["claims"].values()) == {True}
     assert len(found["performed"]) == 12
     assert found["killed"] != found["resumed"]
-    assert found["seconds"] < 15
     assert not (shell.folder / "mine.db").exists()
     assert Path(found["program"]).is_relative_to(shell.folder)
 

@@ -47,7 +47,9 @@ def test_pages_give_every_run_exactly_once(shell: Shell) -> None:
     made = [shell("run", "program.py:count", str(n), "--json").value["id"] for n in range(5)]
     seen, ran = [], shell("ls", "--limit", "2", "--name", "count")
     while True:
-        seen += [line.split()[0] for line in ran.out.splitlines()[1:]]
+        page = [line.split()[0] for line in ran.out.splitlines()[1:]]
+        assert len(page) <= 2
+        seen += page
         older = [line.removeprefix("older: ") for line in ran.err.splitlines() if line.startswith("older: ")]
         if not older:
             break

@@ -66,7 +66,7 @@ def test_the_bare_command_and_a_wrong_one_exit_with_2(shell: Shell) -> None:
     """Usage errors go to stderr, as text or as JSON."""
     bare = shell()
     assert (bare.status, bare.out) == (2, "")
-    assert all(f"  {name}" in bare.err for name in NAMES)
+    assert all(f"\n  {name} " in bare.err for name in NAMES)
     assert shell("frobnicate").status == 2
     ran = shell("ls", "--frobnicate", "--json")
     assert (ran.status, ran.error["code"]) == (2, "usage")

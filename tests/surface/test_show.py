@@ -65,6 +65,7 @@ def test_a_doubt_is_drawn_with_the_command_that_ends_it(shell: Shell) -> None:
     shell("run", "program.py:pay", "5", "--key", "p")
     ran = shell("show", "--key", "p")
     assert re.search(r"│ \? take#1  once .* in doubt: OSError: the line went dead", ran.out)
+    assert ran.out.count("│ ") == 2, "an intent and what came of it are one line"
     resolve = ran.out.splitlines()[-2].strip()
     assert shell.copied(resolve, JSON='"R-1"').status == 0
     shell("run", "program.py:pay", "5", "--key", "p")
