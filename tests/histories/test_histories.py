@@ -92,9 +92,10 @@ def own_fields(entry: Any) -> dict[str, Any]:
     return {name: getattr(entry, name) for name in entry.__struct_fields__ if name not in ("id", "run", "seq", "at")}
 
 
+DIED = "the process died before the outcome was recorded"
 RESUMED: dict[str, tuple[str, list[str]]] = {
     "cancelled by its code": ("went on", ["stop"]),
-    "cut in a once step": ("step 0/send#1 may or may not have happened: crash", []),
+    "cut in a once step": (f"step 0/send#1 may or may not have happened: {DIED}", []),
     "waiting for a person": ("sent by hand", []),
     "waiting for a retry": ("attempt 2", ["flaky"]),
     "with blobs": ("131074", ["stop"]),
