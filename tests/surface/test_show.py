@@ -32,7 +32,7 @@ def test_a_run_is_drawn_with_the_process_that_died_and_the_one_that_went_on(shel
         "\n"
         "╭ process 1  ~\n"
         "│ ✓ add#1        repeat~\n"
-        "╳ lost: killed, crashed or stopped here,~ after it began or later\n"
+        "╳ lost: killed, crashed or stopped here (last entry after~)\n"
         "\n"
         "╭ process 2  ~~ later\n"
         "│ ↻ 1 step replayed from the journal, not performed again\n"

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
-from rich.table import Table
 from rich.text import Text
 
 from holdfast import events as ev
@@ -237,8 +236,7 @@ class Demo:
 
     async def _conclude(self, client: Client, run: RunId, claims: dict[str, bool]) -> None:
         self._act("What the ledger says, which the program wrote and no journal can change:")
-        if self.surface.talks:
-            self.surface.out.print(self._table())
+        self._tell_ledger()
         for claim, holds in claims.items():
             true, false = mark("✓", "green") + Text(claim), mark("✗", "red") + Text(f"NOT TRUE: {claim}", style="red")
             self._say(true if holds else false)
@@ -249,18 +247,18 @@ class Demo:
         await show_run(self.surface, client, run)
         self._next(run)
 
-    def _table(self) -> Table:
-        """Return how often each kind of step was performed, and by which process."""
-        pids = [process.pid for process in self._processes]
-        table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
-        for title in ("   step", *(f"process {pid}" for pid in pids)):
-            table.add_column(title, justify="left" if title == "   step" else "right")
+    def _tell_ledger(self) -> None:
+        """Tell how often each kind of step was performed, and by which process."""
+        titles = [f"process {process.pid}" for process in self._processes]
         counts: dict[str, Counter[int]] = {}
         for pid, what in self.stage.ledger():
             counts.setdefault(what.partition(" ")[0], Counter())[pid] += 1
+        width = max(len(name) for name in counts)
+        self._say(f"{'':{width}}   {'   '.join(titles)}", "dim")
         for name, by in counts.items():
-            table.add_row(f"   {name}", *(str(by[pid]) if by[pid] else Text("·", style="dim") for pid in pids))
-        return table
+            pairs = zip(self._processes, titles, strict=True)
+            cells = [str(by[process.pid] or "·").rjust(len(title)) for process, title in pairs]
+            self._say(f"{name:{width}}   {'   '.join(cells)}")
 
     def _next(self, run: RunId) -> None:
         folder = shlex.quote(str(self.stage.folder))

@@ -144,7 +144,7 @@ def _end(process: Process, *, dead: bool) -> Text:
         case "waiting", _:
             return corner + mark("…", "dim") + Text("nobody has taken it up yet", style="dim")
         case _:
-            heard = f"here, {lasted} after it began or later" if process.acts else "before it recorded anything"
+            heard = f"here (last entry after {lasted})" if process.acts else "before it recorded anything"
             return mark("╳", "bold red") + Text(f"lost: killed, crashed or stopped {heard}", style="red")
 
 
