@@ -40,6 +40,14 @@ def pass_gate(number: int) -> int:
     return number
 
 
+def speak(step: hf.Step[None], words: int) -> str:
+    """Say word by word what will be said, and stop at the gate."""
+    for word in range(words):
+        step.emit(f"word {word}")
+    pass_gate(words)
+    return "said"
+
+
 @hf.step(effect="once", in_doubt="wait")
 def take(cents: int) -> str:
     """Take money, and never hear what became of it."""
@@ -61,6 +69,12 @@ async def hold(ctx: hf.Context, number: int) -> int:
     number = await ctx.step(add, number)
     number = await ctx.step(pass_gate, number)
     return await ctx.step(add, number)
+
+
+@hf.durable
+async def talk(ctx: hf.Context, words: int) -> str:
+    """Send previews."""
+    return await ctx.step(speak, words)
 
 
 @hf.durable

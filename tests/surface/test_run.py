@@ -138,7 +138,7 @@ def test_an_app_is_used_where_a_module_has_one(shell: Shell) -> None:
         (["empty.py"], "empty.py holds no durable function"),
         (["broken.py"], "NameError: name 'missing' is not defined (broken.py, line 2)"),
         (["unreadable.py"], "SyntaxError"),
-        (["program.py"], "holds 5 durable functions"),
+        (["program.py"], "holds 6 durable functions"),
         (["program.py"], "  program.py:greet"),
         (["program.py:nobody"], "no durable function 'nobody'"),
         (["program.py:nobody"], "  program.py:count"),

@@ -66,6 +66,28 @@ def test_it_follows_a_run_to_its_end_across_processes(shell: Shell) -> None:
     assert ran.values[2]["type"] == "RunResumed"
 
 
+def test_a_preview_has_the_same_form_and_is_forgotten_with_its_process(shell: Shell) -> None:
+    """Chunks come with an id to go on from; a reader that holds one of a dead process is told to forget it."""
+    (shell.folder / "gate").touch()
+    started = shell.start("run", "program.py:talk", "2", "--key", "k")
+    started.wait_for("at the gate")
+    reader = shell.start("tail", "--key", "k", "--json")
+    reader.wait_for('"word 1"', on="out")
+    chunks = reader.end(signal.SIGINT).values[1:]
+    started.end(signal.SIGKILL)
+    assert [(chunk["id"], chunk["seq"], chunk["type"], chunk["v"]) for chunk in chunks] == [
+        ("1:1:1", 1, "chunk", 1),
+        ("1:1:2", 1, "chunk", 1),
+    ]
+    assert chunks[1]["data"] == {"step": "0/speak#1", "attempt": 1, "offset": 1, "value": "word 1"}
+    (shell.folder / "gate").unlink()
+    shell("run", "program.py:talk", "2", "--key", "k")
+    rest = shell("tail", "--key", "k", "--json", "--after", "1:1:1").values
+    assert (rest[0]["id"], rest[0]["type"]) == (None, "preview.reset")
+    assert [event["type"] for event in rest[1:]] == ["RunResumed", "StepCompleted", "RunFinished"]
+    assert "forget the chunks" in shell("tail", "--key", "k", "--after", "1:1:1").out
+
+
 def test_without_following_it_ends_where_the_journal_does(shell: Shell) -> None:
     """--no-follow reads what is there and goes, though the run is not over."""
     run = shell("run", "program.py:pay", "5", "--json").error["run"]
