@@ -1,8 +1,5 @@
-"""Refuses, by an audit hook, whatever else in this process would open a store's files.
+"""Refuses, by an audit hook, whatever else in this process would open a store's files."""
 
-POSIX drops a process's locks on a file when any of its handles to it closes. A plain `open()` of the database, or a
-second copy of SQLite, would so let another process write over rows that were acknowledged.
-"""
 
 import os
 import sys
@@ -11,6 +8,8 @@ from typing import Any, Final
 
 from holdfast.core.errors import Misuse
 
+# POSIX drops a process's locks on a file when any of its handles to it closes. A plain `open()` of the database, or a
+# second copy of SQLite, would so let another process write over rows that were acknowledged.
 _guarded: Final[Counter[str]] = Counter()
 _installed = False
 _EVENTS: Final = frozenset({"open", "sqlite3.connect"})
