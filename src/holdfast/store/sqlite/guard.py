@@ -1,6 +1,5 @@
 """Refuses, by an audit hook, whatever else in this process would open a store's files."""
 
-
 import os
 import sys
 from collections import Counter
