@@ -20,13 +20,11 @@ from rich.progress import (
 )
 
 from tests.chaos import summary
-from tests.chaos.campaign import Campaign, Result, campaigns, replay
+from tests.chaos.campaign import Campaign, campaigns, replay
 from tests.chaos.controls import CONTROLS
 
-_KILLS: Final = 10_000
-_IMAGES: Final = 20_000
-_CONTROLS: Final = 20
-_FLIPS: Final = 2_000
+_IN_FULL: Final = {"kills": 10_000, "power": 20_000, "flips": 2_000, "controls": 20 * len(CONTROLS)}
+"""How much of each is tried if nothing else is said; less than that is shown and not kept."""
 
 
 def main() -> int:
@@ -41,32 +39,31 @@ def main() -> int:
         "kills": options.kills,
         "power": options.images,
         "flips": options.flips,
-        "controls": options.controls * len(CONTROLS),
+        "controls": options.controls,
     }
-    parts = {name: part for name, part in known_campaigns.items() if options.only in (None, name)}
+    chosen = {name: campaign for name, campaign in known_campaigns.items() if options.only in (None, name)}
+    parts = _run(chosen, wanted, options.seed)
+    sys.stdout.write(summary.as_json(parts).decode() if options.json else summary.as_page(parts))
+    return 1 if any(part["failures"] for part in parts.values()) else 0
+
+
+def _run(chosen: Mapping[str, Campaign], wanted: Mapping[str, int], seed: int) -> dict[str, summary.Part]:
+    """Run the chosen campaigns; what was tried in full goes into the results at once."""
+    parts: dict[str, summary.Part] = {}
     known = summary.facts(shlex.join(["python", "-m", "tests.chaos", *sys.argv[1:]]))
-    known |= {"seed": options.seed, "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")}
-    results = _run(parts, wanted, options.seed)
-    if options.only is None and options.kills >= _KILLS and options.images >= _IMAGES:
-        summary.RESULTS.mkdir(exist_ok=True)
-        (summary.RESULTS / "chaos.json").write_bytes(summary.as_json(known, results))
-        (summary.RESULTS / "chaos.md").write_text(summary.as_page(known, results), "utf-8")
-    sys.stdout.write(summary.as_json(known, results).decode() if options.json else summary.as_page(known, results))
-    return 1 if any(result.failures for result in results.values()) else 0
-
-
-def _run(parts: Mapping[str, Campaign], wanted: Mapping[str, int], seed: int) -> dict[str, Result]:
-    results: dict[str, Result] = {}
+    known |= {"seed": seed, "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")}
     console = Console(stderr=True)
     console.print(f"seed {seed}")
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console) as progress:
-        for name, part in parts.items():
+        for name, campaign in chosen.items():
             bar = progress.add_task(name, total=wanted[name])
-            results[name] = part(seed, wanted[name], partial(_advance, progress, bar))
-            for failure in results[name].failures[:3]:
+            parts[name] = summary.part(known, campaign(seed, wanted[name], partial(_advance, progress, bar)))
+            if wanted[name] >= _IN_FULL[name]:
+                summary.keep({name: parts[name]})
+            for failure in parts[name]["failures"][:3]:
                 console.print(f"{name}: {failure[:2000]}", markup=False)
-    return results
+    return parts
 
 
 def _advance(progress: Progress, bar: TaskID, steps: int) -> None:
@@ -82,12 +79,18 @@ def _advance(progress: Progress, bar: TaskID, steps: int) -> None:
 def _parser(names: Sequence[str]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description="Kill real processes, cut the power.")
     parser.add_argument("--only", choices=names, help="one campaign instead of all")
-    parser.add_argument("--kills", type=int, default=_KILLS, help="how many deaths (%(default)s)")
-    parser.add_argument("--images", type=int, default=_IMAGES, help="how many disks after a power loss (%(default)s)")
+    parser.add_argument("--kills", type=int, default=_IN_FULL["kills"], help="how many deaths (%(default)s)")
+    parser.add_argument(
+        "--images", type=int, default=_IN_FULL["power"], help="how many disks after a power loss (%(default)s)"
+    )
     if "flips" in names:
-        parser.add_argument("--flips", type=int, default=_FLIPS, help="how many damaged stores (%(default)s)")
-    parser.set_defaults(flips=_FLIPS)
-    parser.add_argument("--controls", type=int, default=_CONTROLS, help="how often each twin is played (%(default)s)")
+        parser.add_argument(
+            "--flips", type=int, default=_IN_FULL["flips"], help="how many damaged stores (%(default)s)"
+        )
+    parser.set_defaults(flips=_IN_FULL["flips"])
+    parser.add_argument(
+        "--controls", type=int, default=_IN_FULL["controls"], help="how many plays of twins (%(default)s)"
+    )
     parser.add_argument("--seed", type=int, default=20261115, help="where chance begins (%(default)s)")
     parser.add_argument("--replay", metavar="TRIAL", help="one trial of kills, as a failure names it: 3:p57,c12b")
     parser.add_argument("--json", action="store_true", help="print JSON")

@@ -17,6 +17,9 @@ from tests.chaos.kills import scratch
 ROOT: Final = Path(__file__).resolve().parents[2]
 RESULTS: Final = ROOT / "results"
 
+Part = dict[str, Any]
+"""One campaign: its numbers and failures, and the commit, command and machine that they were measured on."""
+
 _MEANINGS: Final = {
     "kills": (
         "Real SIGKILLs of a program with every verb, one to six runs at once, before and after its writes, at its file "
@@ -80,30 +83,39 @@ def _file_system(folder: Path) -> str:
     return max(around)[1]
 
 
-def as_json(known: Mapping[str, Any], results: Mapping[str, Result]) -> bytes:
-    """Return everything as one JSON object."""
-    parts = {name: msgspec.to_builtins(result) for name, result in results.items()}
-    return msgspec.json.format(msgspec.json.encode({**known, "parts": parts}), indent=2) + b"\n"
+def part(known: Mapping[str, Any], result: Result) -> Part:
+    """Return a campaign's result with all that it was measured on."""
+    return {**msgspec.to_builtins(result), **known}
 
 
-def as_page(known: Mapping[str, Any], results: Mapping[str, Result]) -> str:
-    """Return everything as a page."""
-    machine = known["machine"]
-    clean = "src/ as committed" if known["src_clean"] else "src/ CHANGED since that commit"
-    lines = [
-        "# Chaos",
-        "",
-        f"Commit `{known['commit']}`, {clean}. Command: `{known['command']}`, seed {known['seed']}, {known['date']}.",
-        "",
-        ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in machine.items()) + ".",
-        "",
-        "| campaign | seconds | failures | counts |",
-        "|---|---:|---:|---|",
-    ]
-    for name, result in results.items():
-        counts = ", ".join(f"{count:,} {what.replace('_', ' ')}" for what, count in result.counts.items())
-        lines.append(f"| {name} | {result.seconds:,.0f} | {len(result.failures)} | {counts} |")
-    for name, result in results.items():
-        lines += ["", f"## {name}", "", _MEANINGS[name]]
-        lines += [f"\n```\n{failure[:3000]}\n```" for failure in result.failures]
+def keep(parts: Mapping[str, Part]) -> None:
+    """Write these campaigns into the results; the others there stay as they were measured."""
+    RESULTS.mkdir(exist_ok=True)
+    file = RESULTS / "chaos.json"
+    kept: dict[str, Part] = msgspec.json.decode(file.read_bytes())["parts"] if file.exists() else {}
+    kept = {name: {**kept, **parts}[name] for name in _MEANINGS if name in kept or name in parts}
+    file.write_bytes(as_json(kept))
+    (RESULTS / "chaos.md").write_text(as_page(kept), "utf-8")
+
+
+def as_json(parts: Mapping[str, Part]) -> bytes:
+    """Return campaigns as one JSON object."""
+    return msgspec.json.format(msgspec.json.encode({"parts": parts}), indent=2) + b"\n"
+
+
+def as_page(parts: Mapping[str, Part]) -> str:
+    """Return campaigns as a page."""
+    lines = ["# Chaos", "", "| campaign | failures | seconds | counts |", "|---|---:|---:|---|"]
+    for name, part in parts.items():
+        counts = ", ".join(f"{count:,} {what.replace('_', ' ')}" for what, count in part["counts"].items())
+        lines.append(f"| {name} | {len(part['failures'])} | {part['seconds']:,.0f} | {counts} |")
+    for name, part in parts.items():
+        clean = "as committed" if part["src_clean"] else "CHANGED since that commit"
+        machine = ", ".join(f"{fact.replace('_', ' ')} {value}" for fact, value in part["machine"].items())
+        lines += ["", f"## {name}", "", _MEANINGS[name], ""]
+        lines.append(
+            f"Commit `{part['commit']}`, src/ {clean}; `{part['command']}`, seed {part['seed']}; {part['date']}."
+        )
+        lines.append(f"On {machine}.")
+        lines += [f"\n```\n{failure[:3000]}\n```" for failure in part["failures"]]
     return "\n".join(lines) + "\n"

@@ -53,7 +53,7 @@ def _no_patience(place: str) -> None:
 
 def _reply_first(place: str) -> None:
     """Commits are acknowledged a moment before they are made."""
-    begin = Writer._begin
+    begin, close = Writer._begin, Writer.close
 
     def finish(db: Db) -> None:
         if db.connection.in_transaction:
@@ -69,7 +69,14 @@ def _reply_first(place: str) -> None:
             finish(self._db)
         return begin(self, patient=patient)
 
+    async def close_when_done(self: Writer) -> None:
+        await self._idle.wait()
+        if self._db is not None:
+            finish(self._db)
+        await close(self)
+
     Writer._commit, Writer._begin = commit, begin_when_done  # type: ignore[method-assign]
+    Writer.close = close_when_done  # type: ignore[method-assign]
     Writer.idle = property(lambda self: None)  # type: ignore[assignment,method-assign]
 
 
