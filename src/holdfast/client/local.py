@@ -37,7 +37,7 @@ def as_time(micros: int) -> datetime:
     """Return a stored time as a datetime in UTC; one that no calendar has becomes the epoch."""
     try:
         return _EPOCH + timedelta(microseconds=micros)
-    except OverflowError:
+    except (OverflowError, TypeError):
         return _EPOCH
 
 
@@ -62,7 +62,13 @@ class LocalClient:
         """What a worker of this process can drive, by name and code version; a rest that it can end is none."""
 
     async def _row(self, run: RunId) -> RunRow:
-        row = await self._store.get(run_id(run))
+        return self._own(run, await self._store.get(run_id(run)))
+
+    def _own(self, run: RunId, row: RunRow | None) -> RunRow:
+        """Return the row if it is this tenant's."""
+        if row is not None and row.damage and row.tenant != self._tenant:
+            # Whose it is cannot be told any more; that it is damaged can.
+            raise Damaged(run=run, seq=None, what=row.damage)
         if row is None or row.tenant != self._tenant:
             raise NotFound(f"run {run}")
         return row
@@ -74,7 +80,7 @@ class LocalClient:
     async def _info(self, row: RunRow) -> RunInfo:
         try:
             started = await self._entry(row, 1)
-            last = await self._entry(row, row.last_seq) if row.last_seq > 1 else None
+            last = await self._entry(row, row.last_seq) if not row.damage and row.last_seq > 1 else None
         except (Damaged, UnknownEntry):
             # Of a run that rests or goes on the row still tells; a result that cannot be read must not become none.
             if row.status.terminal:
@@ -84,8 +90,8 @@ class LocalClient:
         error = msgspec.to_builtins(finished.error) if finished and finished.error else None
         return RunInfo(
             **_summary_fields(row),
-            input=await self._value(started) if isinstance(started, RunStarted) else None,
-            result=await self._value(finished) if finished and finished.status is Status.COMPLETED else None,
+            input=await self._value(row, started) if isinstance(started, RunStarted) else None,
+            result=await self._value(row, finished) if finished and finished.status is Status.COMPLETED else None,
             error=error,
             waiting_for=row.reason or None if row.status is Status.WAITING else None,
         )
@@ -99,10 +105,14 @@ class LocalClient:
         check_chain(row.run, page.previous, page.entries[:1], seq - 1)
         return read_entry(row.run, page.entries[0])
 
-    async def _value(self, entry: Any) -> Any:
-        if entry.blob is not None:
-            return decode_any(await self._store.blob(self._tenant, entry.blob.digest))
-        return entry.value
+    async def _value(self, row: RunRow, entry: Any) -> Any:
+        return entry.value if entry.blob is None else decode_any(await self._blob(row, entry))
+
+    async def _blob(self, row: RunRow, entry: Any) -> bytes:
+        try:
+            return await self._store.blob(row.tenant, entry.blob.digest)
+        except (Damaged, NotFound) as error:
+            raise Damaged(run=row.run, seq=entry.seq, what=str(error)) from error
 
     async def start(
         self, start: Start, *, worker: WorkerId | None = None, take: Callable[[Lease], None] | None = None
@@ -124,7 +134,8 @@ class LocalClient:
                 if lease is not None and take is not None:
                     take(lease)
                 return row.run
-            case Existing(run=run):
+            case Existing(run=run, row=row):
+                await self._check_found(row)
                 return run
             case KeyTaken(run=run, differs=differs):
                 what = " and ".join(differs)
@@ -136,7 +147,13 @@ class LocalClient:
         row = await self._store.find(self._tenant, checked_key(key))
         if row is None:
             raise NotFound(f"key {key!r}")
+        await self._check_found(row)
         return row.run
+
+    async def _check_found(self, row: RunRow | None) -> None:
+        """Refuse a run that its key knows but whose row has lost its id."""
+        if row is not None and row.damage and await self._store.get(row.run) is None:
+            raise Damaged(run=row.run, seq=None, what=row.damage)
 
     async def match(self, prefix: str) -> Sequence[RunId]:
         digits = prefix.replace("-", "").lower()
@@ -181,8 +198,9 @@ class LocalClient:
         try:
             while True:
                 page = page or await self._store.last(run)
-                if page is None or page.row.tenant != self._tenant:
+                if page is None:
                     raise NotFound(f"run {run}")
+                self._own(run, page.row)
                 if self._at_rest(page.row) or (or_person and _waits_for_person(page.row)):
                     return await self._ending(page)
                 left = _LOOK_SECONDS
@@ -211,13 +229,8 @@ class LocalClient:
         status, reason = status_of(row), reason_of(row)
         if row.damage or not row.status.terminal:
             return Ending(status=status, reason=reason)
-        if not page.entries:
-            raise Damaged(run=row.run, seq=row.last_seq, what=f"entry {row.last_seq} is missing")
-        check_chain(row.run, page.previous, page.entries[:1], row.last_seq - 1)
-        last = read_entry(row.run, page.entries[0])
-        if not isinstance(last, RunFinished):
-            raise Damaged(run=row.run, seq=row.last_seq, what=f"the row says {status}, the journal {last.type}")
-        value = bytes(last.raw) if last.blob is None else await self._store.blob(row.tenant, last.blob.digest)
+        last = _finished(page)
+        value = bytes(last.raw) if last.blob is None else await self._blob(row, last)
         error = msgspec.to_builtins(last.error) if last.error is not None else None
         return Ending(status=status, reason=reason or str(status), value=value, error=error)
 
@@ -293,6 +306,8 @@ class LocalClient:
                     yield finding
                 if seen is not None:
                     seen(row.run)
+            if before is not None and rows[-1].run >= before:
+                return  # a row that has lost its id has no place in the order, and would come again and again
             before = rows[-1].run
 
     async def _verify_run(self, row: RunRow) -> Sequence[Finding]:
@@ -315,6 +330,7 @@ class LocalClient:
                 raise Damaged(run=row.run, seq=cursor.seq + 1, what=f"the row says {row.last_seq} entries")
             if row.owner is None and state.status is not row.status and not _aside(row, state):
                 raise Damaged(run=row.run, seq=None, what=f"the row says {row.status}, the journal {state.status}")
+            await self._store.inbox(row.run)
         except Damaged as error:
             return [Finding(run=row.run, seq=error.seq, what=error.what_is_wrong)]
         except (UnknownEntry, StoreError, NotFound) as error:
@@ -322,13 +338,22 @@ class LocalClient:
         return []
 
     async def _verify_blob(self, row: RunRow, entry: Any) -> None:
-        blob: e.BlobRef | None = getattr(entry, "blob", None)
-        if blob is None:
-            return
-        try:
-            await self._store.blob(row.tenant, blob.digest)
-        except (Damaged, NotFound) as error:
-            raise Damaged(run=row.run, seq=entry.seq, what=str(error)) from error
+        if getattr(entry, "blob", None) is not None:
+            await self._blob(row, entry)
+
+
+def _finished(page: Page) -> RunFinished:
+    """Return the ending of a run whose row says that it has one."""
+    row = page.row
+    if not page.entries:
+        raise Damaged(run=row.run, seq=row.last_seq, what=f"entry {row.last_seq} is missing")
+    head = check_chain(row.run, page.previous, page.entries[:1], row.last_seq - 1)
+    if head != row.head:
+        raise Damaged(run=row.run, seq=row.last_seq, what="the row knows another last entry")
+    last = read_entry(row.run, page.entries[0])
+    if not isinstance(last, RunFinished) or last.status is not row.status:
+        raise Damaged(run=row.run, seq=row.last_seq, what=f"the row says {row.status}, the journal {last.type}")
+    return last
 
 
 def _summary_fields(row: RunRow) -> dict[str, Any]:

@@ -36,9 +36,14 @@ def run_id(text: str) -> RunId:
     Raises:
         InvalidInput: it is not a canonical UUID.
     """
-    if not isinstance(text, str) or not _UUID.fullmatch(text):
+    if not is_id(text):
         raise InvalidInput(f"{str(text)[:60]!r} is not a run id")
     return RunId(text)
+
+
+def is_id(text: object) -> bool:
+    """Say whether something is an id in its canonical form."""
+    return isinstance(text, str) and _UUID.fullmatch(text) is not None
 
 
 def id_bytes(run: RunId) -> bytes:

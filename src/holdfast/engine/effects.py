@@ -21,7 +21,7 @@ from holdfast.engine.function import Policy, StepCode, look_at
 from holdfast.engine.payload import error_info, is_failure, load_value, store_value
 from holdfast.engine.step import Step
 from holdfast.journal import replay as r
-from holdfast.store.protocol import Transaction
+from holdfast.store.protocol import Post, Transaction
 
 _IN_PROCESS_SECONDS = 1.0
 """A retry due sooner than this is waited for; a later one parks the run."""
@@ -282,7 +282,7 @@ class StepCall:
 
     async def _resolve(self, doubt: r.InQuestion) -> Any:
         """End the doubt by a person's word, by `verify`, or by the declared policy."""
-        for post in await self.drive.answer(self.drive.store.inbox(self.drive.lease.row.run)):
+        for post in await self._posts():
             if post.kind == "resolve":
                 word = msgspec.json.decode(post.body, type=Resolution)
                 if word.step == self.key:
@@ -309,6 +309,12 @@ class StepCall:
             )
         await self._write_resolved(how="policy", outcome="unknown")
         raise InDoubt(step=self.key, message=doubt.why, attempts=doubt.attempt)
+
+    async def _posts(self) -> Sequence[Post]:
+        try:
+            return await self.drive.answer(self.drive.store.inbox(self.drive.lease.row.run))
+        except Damaged as damaged:
+            raise self.drive.refuse(damaged) from None
 
     async def _ask_verify(self, attempt: int) -> Any:
         """Return what `verify` found: a value, NOT_DONE, or that it is still unknown."""

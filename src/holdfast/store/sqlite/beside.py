@@ -1,11 +1,11 @@
 """What stands beside a run's entries: posts, chunks and blobs."""
 
 from collections.abc import Sequence
+from typing import Final
 
 from holdfast.core.checksum import StoredEntry
-from holdfast.core.errors import NotFound
+from holdfast.core.errors import Damaged, NotFound
 from holdfast.core.ids import RunId, id_bytes
-from holdfast.core.status import Status
 from holdfast.store.protocol import (
     Lease,
     NewBlob,
@@ -15,28 +15,43 @@ from holdfast.store.protocol import (
     RunRow,
 )
 from holdfast.store.sqlite.database import Db
+from holdfast.store.sqlite.lookup import find_run
+from holdfast.store.sqlite.rows import CONTROL_FACTOR, INBOX_FACTOR, POSTS, post_guard, read_post
+
+_COUNT_POST: Final = f"""
+    UPDATE hf_runs SET inbox_seq = ?1, control_seq = ?2,
+           inbox_sum = inbox_sum + (?1 - inbox_seq) * {INBOX_FACTOR} + (?2 - control_seq) * {CONTROL_FACTOR}
+     WHERE number = ?3
+"""
 
 
 def add_post(db: Db, post: NewPost, at: int) -> Posted | None:
-    """Put a post into an inbox; None when there is no such run."""
-    rows = db.rows("SELECT number, status, inbox_seq FROM hf_runs WHERE run = ?", (id_bytes(post.run),))
-    if not rows:
+    """Put a post into an inbox; None when there is no such run.
+
+    Raises:
+        Damaged: the run's row or a post of its is.
+    """
+    run = id_bytes(post.run)
+    row = find_run(db.cursor, post.run)
+    if row is None:
         return None
-    number, status, inbox_seq = rows[0]
-    known = db.rows("SELECT seq FROM hf_posts WHERE run = ? AND key = ?", (number, post.key))
+    if row.damage:
+        raise Damaged(run=post.run, seq=None, what=row.damage)
+    known = db.rows(POSTS + "WHERE run = ? AND key = ?", (row.number, post.key))
     if known:
-        return Posted("duplicate", known[0][0])
-    if Status(status).terminal:
+        return Posted("duplicate", read_post(post.run, known[0]).seq)
+    if row.status.terminal:
         return Posted("finished")
-    seq = inbox_seq + 1
-    db.rows(
-        "UPDATE hf_runs SET inbox_seq = ?, control_seq = CASE WHEN ? THEN ? ELSE control_seq END WHERE number = ?",
-        (seq, int(post.control), seq, number),
-    )
-    db.rows(
-        "INSERT INTO hf_posts (run, seq, kind, key, control, at, enc, body) VALUES (?, ?, ?, ?, ?, ?, 0, ?)",
-        (number, seq, post.kind, post.key, int(post.control), at, post.body),
-    )
+    seq, control = row.inbox_seq + 1, int(post.control)
+    changed = db.changed(
+        "INSERT INTO hf_posts (run, seq, kind, key, control, at, enc, guard, body) VALUES (?, ?, ?, ?, ?, ?, 0, ?, ?) "
+        "ON CONFLICT DO NOTHING",
+        (row.number, seq, post.kind, post.key, control, at,
+         post_guard(run, seq, post.kind, post.key, control, at, 0, post.body), post.body),
+    )  # fmt: skip
+    if changed != 1:
+        raise Damaged(run=post.run, seq=None, what=f"its inbox holds a post {seq} that its row does not know")
+    db.rows(_COUNT_POST, (seq, seq if control else row.control_seq, row.number))
     return Posted("accepted", seq)
 
 
@@ -79,7 +94,8 @@ def add_blobs(db: Db, row: RunRow, entries: Sequence[StoredEntry], blobs: Sequen
         key = (row.tenant, bytes.fromhex(blob.digest))
         db.rows(
             "INSERT INTO hf_blobs (tenant, digest, enc, touched_at, body) VALUES (?, ?, 0, ?, ?) "
-            "ON CONFLICT (tenant, digest) DO UPDATE SET touched_at = excluded.touched_at",
+            # With its body: whoever stores it again must not rely on bytes that damage has changed since.
+            "ON CONFLICT (tenant, digest) DO UPDATE SET touched_at = excluded.touched_at, body = excluded.body",
             (*key, at, blob.body),
         )
         db.rows(

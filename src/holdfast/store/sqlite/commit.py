@@ -1,9 +1,11 @@
 """One commit: the check and the write in one statement, and whatever becomes true with it."""
 
+import contextlib
 from typing import Any, Final
 
 from msgspec.structs import replace
 
+from holdfast.core.errors import Damaged
 from holdfast.store.bell import Bells
 from holdfast.store.protocol import Commit, Committed, HeadMoved, InboxMoved, Lease, LeaseLost, Outcome, Page
 from holdfast.store.sqlite.beside import add_blobs, add_post, drop_chunks
@@ -20,8 +22,12 @@ _MATCHED: Final = " AND control_seq = coalesce(?10, control_seq) AND inbox_seq =
 _ADVANCE_MATCHED: Final = _ADVANCE + _MATCHED
 _CHANGE: Final = f"""
     UPDATE hf_runs SET last_seq = ?1, head = ?2, updated_at = ?3, stalls = ?4, guard = ?5, status = ?12, reason = ?13,
-           due_at = ?14, refused = ?15, seen_seq = min(inbox_seq, coalesce(?16, inbox_seq)), owner = NULL
+           due_at = ?14, refused = ?15, seen_seq = min(inbox_seq, coalesce(?16, inbox_seq)),
+           inbox_sum = inbox_sum + min(inbox_seq, coalesce(?16, inbox_seq)) - seen_seq, owner = NULL
      WHERE number = ?6 AND owner = ?7 AND fence = ?8 AND last_seq = ?9 {_MATCHED}
+"""
+_CONSUME: Final = """
+    UPDATE hf_posts SET consumed = ?1, guard = guard + ((?1 - coalesce(consumed, 0)) << 32) WHERE run = ?2 AND seq = ?3
 """
 
 
@@ -86,10 +92,12 @@ class CommitOp:
         for child in change.children:
             create(db, child, None, at)
         for post in change.posts:
-            add_post(db, post, at)
+            # A post to a run that is damaged is lost with it; the sender's commit is not.
+            with contextlib.suppress(Damaged):
+                add_post(db, post, at)
         for seq in change.consumed:
             taken = change.entries[-1].seq if change.entries else change.after
-            db.rows("UPDATE hf_posts SET consumed = ? WHERE run = ? AND seq = ?", (taken, row.number, seq))
+            db.rows(_CONSUME, (taken, row.number, seq))
         for move in change.budget:
             db.rows(
                 "INSERT INTO hf_budgets (run, channel, total, reserved, spent, unknown) VALUES (?, ?, ?, ?, ?, ?) "

@@ -5,6 +5,7 @@ from typing import Any, Final
 import apsw
 
 from holdfast.core.ids import WorkerId
+from holdfast.store.sqlite.fetch import fetch
 
 INSERT_ENTRY: Final = """
     INSERT INTO hf_entries (run, seq, kind, version, at, enc, body, checksum) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
@@ -25,7 +26,7 @@ class Db:
 
     def rows(self, sql: str, values: Any = ()) -> list[tuple[Any, ...]]:
         """Run one statement and return its rows."""
-        return self.cursor.execute(sql, values).fetchall()
+        return fetch(self.cursor, sql, values)
 
     def changed(self, sql: str, values: Any = ()) -> int:
         """Run one statement and return how many rows it changed."""

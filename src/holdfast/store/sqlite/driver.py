@@ -3,7 +3,7 @@
 import asyncio
 import os
 import threading
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
 from typing import Any, Final
@@ -15,7 +15,7 @@ from holdfast.core import limits
 from holdfast.core.checksum import ZERO, StoredEntry
 from holdfast.core.cursor import Cursor
 from holdfast.core.errors import Damaged, NotFound, StoreUnavailable
-from holdfast.core.ids import RunId, WorkerId, id_bytes
+from holdfast.core.ids import RunId, WorkerId, id_bytes, id_text, is_id
 from holdfast.core.status import Status
 from holdfast.store.bell import Bell, Bells
 from holdfast.store.clock import Clock, system_clock
@@ -45,13 +45,36 @@ from holdfast.store.sqlite import beside, creating, guard, leasing
 from holdfast.store.sqlite.commit import CommitOp
 from holdfast.store.sqlite.connection import connect, prepare, translated
 from holdfast.store.sqlite.database import Db
-from holdfast.store.sqlite.rows import SELECT, Seal, first_row, read_row
+from holdfast.store.sqlite.fetch import fetch, fetch_raw
+from holdfast.store.sqlite.lookup import find_key, find_run
+from holdfast.store.sqlite.rows import POSTS, SELECT, Seal, first_row, read_post, read_row
 from holdfast.store.sqlite.transaction import call_guarded
 from holdfast.store.sqlite.writer import Do, Writer
 
 _SPARE: Final = 256
 """Run numbers kept at hand, so that a run can be leased before it is created."""
 _POLL_SECONDS: Final = 0.01
+_COUNTED: Final = """
+    SELECT count(*), coalesce(max(seq), 0), coalesce(sum(guard >> 32 IS NOT coalesce(consumed, 0)), 0) FROM hf_posts
+     WHERE run = ?
+"""
+_WORKERS: Final = """
+    SELECT w.number, w.worker, w.pulse, w.started_at, w.lock, count(r.number) FROM hf_workers w
+      LEFT JOIN hf_runs r ON r.owner = w.number GROUP BY w.number ORDER BY w.number
+"""
+_STRAY_KEYS: Final = """
+    SELECT k.key, hex(r.run) FROM hf_runs r LEFT JOIN hf_keys k ON k.tenant = r.tenant AND k.key = r.key
+     WHERE r.key IS NOT NULL AND (k.run, k.name, k.digest, k.conversation)
+        IS NOT (r.run, r.name, r.digest, r.conversation) LIMIT 20
+"""
+_STRAY_ENTRIES: Final = """
+    SELECT DISTINCT run FROM hf_entries WHERE run NOT IN (SELECT number FROM hf_runs) LIMIT 20
+"""
+_CONSUMED: Final = """
+    SELECT r.run, p.seq, p.kind, p.key, p.control, p.at, p.consumed, p.enc, p.guard, p.body
+      FROM hf_posts p JOIN hf_runs r ON r.number = p.run WHERE p.consumed IS NOT NULL
+"""
+_CHUNK_TYPES: Final = (int, int, int, str, int, int, int, bytes)
 _MOST_HELD: Final = 4096
 _SYNCHRONOUS: Final = ("OFF", "NORMAL", "FULL", "EXTRA")
 # The entry before the page comes along for its checksum, without its body.
@@ -239,11 +262,12 @@ class SqliteStore:
 
     async def workers(self) -> Sequence[WorkerRow]:
         with self._read() as connection:
-            rows = connection.execute(
-                "SELECT w.worker, w.pulse, w.started_at, w.lock, count(r.number) FROM hf_workers w "
-                "LEFT JOIN hf_runs r ON r.owner = w.number GROUP BY w.number ORDER BY w.number"
-            ).fetchall()
-        return [WorkerRow(*row) for row in rows]
+            rows = fetch(connection, _WORKERS)
+            orphans = fetch(connection, leasing.ORPHANS)
+        unknown = [row[0] for row in rows if not is_id(row[1])]
+        if orphans or unknown:
+            await self._writer.submit(Do(lambda db: leasing.free_orphans(db, unknown), rings=(None,)))
+        return [WorkerRow(*row[1:]) for row in rows if is_id(row[1])]
 
     async def void(self, worker: WorkerId, *, why: str) -> int:
         freed: int = await self._writer.submit(Do(lambda db: leasing.void(db, worker), rings=(None,)))
@@ -297,7 +321,7 @@ class SqliteStore:
 
     async def read(self, run: RunId, after: Cursor, *, chunks: bool = True, limit: int = limits.PAGE_ENTRIES) -> Page:
         with self._snapshot() as connection:
-            row = self._row(connection, "WHERE r.run = ?", (id_bytes(run),))
+            row = find_run(connection, run)
             if row is None:
                 raise NotFound(f"run {run}")
             previous, entries, more = _page(connection, row.number, after.seq, limit)
@@ -308,35 +332,35 @@ class SqliteStore:
 
     async def last(self, run: RunId) -> Page | None:
         with self._read() as connection:
-            row = self._row(connection, "WHERE r.run = ?", (id_bytes(run),))
+            row = find_run(connection, run)
             if row is None:
                 return None
-            if not row.status.terminal:
+            if row.damage or not row.status.terminal:
                 return Page(row, (), (), ZERO, False)
             # Entries never change, so the row may be looked at first and needs no snapshot with them.
             previous, entries, _ = _page(connection, row.number, max(row.last_seq - 1, 0), 1)
         return Page(row, entries, (), previous, False)
 
-    def _row(self, connection: apsw.Connection, where: str, values: tuple[Any, ...]) -> RunRow | None:
-        rows = connection.execute(SELECT + where, values).fetchall()
-        return read_row(rows[0]) if rows else None
-
     async def inbox(self, run: RunId) -> Sequence[Post]:
-        with self._read() as connection:
-            rows = connection.execute(
-                "SELECT p.seq, p.kind, p.key, p.body, p.at FROM hf_posts p JOIN hf_runs r ON r.number = p.run "
-                "WHERE r.run = ? AND p.consumed IS NULL ORDER BY p.seq",
-                (id_bytes(run),),
-            ).fetchall()
-        return [Post(seq=seq, kind=kind, key=key, body=body, at=at) for seq, kind, key, body, at in rows]
+        with self._snapshot() as connection:
+            row = find_run(connection, run)
+            if row is None:
+                return []
+            # What was consumed is only counted, without its body: a post that is missing must not go unnoticed.
+            known = fetch(connection, _COUNTED, (row.number,))
+            waiting = fetch(connection, POSTS + "WHERE run = ? AND consumed IS NULL ORDER BY seq", (row.number,))
+        if known != [(row.inbox_seq, row.inbox_seq, 0)]:
+            raise Damaged(run=run, seq=None, what="its inbox does not hold the posts that its row counts")
+        return [read_post(run, values) for values in waiting]
 
     async def get(self, run: RunId) -> RunRow | None:
         with self._read() as connection:
-            return self._row(connection, "WHERE r.run = ?", (id_bytes(run),))
+            return find_run(connection, run)
 
     async def find(self, tenant: str, key: str) -> RunRow | None:
         with self._read() as connection:
-            return self._row(connection, "WHERE r.tenant = ? AND r.key = ?", (tenant, key))
+            known = find_key(connection, tenant, key)
+        return known.row if known is not None else None
 
     async def list(self, which: RunFilter) -> Sequence[RunRow]:
         where: list[str] = ["TRUE"]
@@ -361,13 +385,13 @@ class SqliteStore:
             values += [label, value]
         sql = f"{SELECT} WHERE {' AND '.join(where)} ORDER BY r.run DESC LIMIT ?"
         with self._read() as connection:
-            return [read_row(row) for row in connection.execute(sql, (*values, which.limit)).fetchall()]
+            return [read_row(row) for row in fetch(connection, sql, (*values, which.limit))]
 
     async def blob(self, tenant: str, digest: str) -> bytes:
         with self._read() as connection:
-            rows = connection.execute(
-                "SELECT body FROM hf_blobs WHERE tenant = ? AND digest = unhex(?)", (tenant, digest)
-            ).fetchall()
+            rows = fetch(
+                connection, "SELECT body FROM hf_blobs WHERE tenant = ? AND digest = unhex(?)", (tenant, digest)
+            )
         if not rows:
             raise NotFound(f"blob {digest}")
         body: bytes = rows[0][0]
@@ -398,10 +422,20 @@ class SqliteStore:
         return {"driver": "sqlite", "version": apsw.sqlite_lib_version(), "path": self._path, **found}
 
     async def check(self) -> Sequence[str]:
-        """Return what SQLite itself finds wrong with the file."""
+        """Return what SQLite itself finds wrong with the file, and which keys and old posts are not as they were."""
         with self._read() as connection:
-            rows = connection.execute("PRAGMA integrity_check(20)").fetchall()
-        return [row[0] for row in rows if row[0] != "ok"]
+            found = [row[0] for row in fetch(connection, "PRAGMA integrity_check(20)") if row[0] != "ok"]
+            keys = fetch(connection, _STRAY_KEYS)
+            entries = fetch(connection, _STRAY_ENTRIES)
+            posts = [(id_text(run), values) for run, *values in fetch(connection, _CONSUMED)]
+        found += [f"entries of run number {number} have no row" for [number] in entries]
+        found += [f"key {key!r} of run {run} does not match the run's row" for key, run in keys]
+        for run, values in posts:
+            try:
+                read_post(run, tuple(values))
+            except Damaged as damaged:
+                found.append(str(damaged))
+        return found
 
     async def close(self) -> None:
         if self._closed:
@@ -426,10 +460,18 @@ class _Refused(Exception):
 
 
 def _page(connection: apsw.Connection, number: int, after: int, limit: int) -> tuple[bytes, list[StoredEntry], bool]:
+    asked = (number, after, limit + 2)
+    try:
+        return _cut(connection.execute(_ENTRIES, asked), after, limit)
+    except UnicodeDecodeError:
+        return _cut(fetch_raw(connection, _ENTRIES, asked), after, limit)
+
+
+def _cut(rows: Iterable[Any], after: int, limit: int) -> tuple[bytes, list[StoredEntry], bool]:
+    """Return a page's worth of rows: the checksum before it, its entries, and whether more follow."""
     entries: list[StoredEntry] = []
     previous, size = ZERO, 0
-    values: Any
-    for values in connection.execute(_ENTRIES, (number, after, limit + 2)):
+    for values in rows:
         if values[0] == after:
             previous = values[6]
             continue
@@ -441,7 +483,8 @@ def _page(connection: apsw.Connection, number: int, after: int, limit: int) -> t
 
 
 def _chunks(connection: apsw.Connection, number: int, after: Cursor) -> list[StoredChunk]:
-    rows: Any = connection.execute(
+    rows = fetch(
+        connection,
         "SELECT seq, fence, number, step, attempt, offset, at, body FROM hf_chunks "
         "WHERE run = ? AND (seq, fence, number) > (?, ?, ?) ORDER BY seq, fence, number LIMIT ?",
         (number, *after, limits.PAGE_ENTRIES),
@@ -451,8 +494,10 @@ def _chunks(connection: apsw.Connection, number: int, after: Cursor) -> list[Sto
     for row in rows:
         if chunks and size > limits.PAGE_BYTES:
             break
-        chunks.append(StoredChunk(*row))
-        size += len(row[7])
+        # A preview that cannot be read is none: the entry to come tells the truth.
+        if tuple(map(type, row)) == _CHUNK_TYPES:
+            chunks.append(StoredChunk(*row))
+            size += len(row[7])
     return chunks
 
 

@@ -1,7 +1,7 @@
 """Who may write a run: claiming, releasing, voiding, and setting aside what cannot be driven."""
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 import apsw
 import msgspec
@@ -15,6 +15,8 @@ from holdfast.store.protocol import (
     RunRow,
 )
 from holdfast.store.sqlite.database import Db
+from holdfast.store.sqlite.fetch import fetch
+from holdfast.store.sqlite.lookup import find_run
 from holdfast.store.sqlite.rows import (
     SELECT,
     fixed_of,
@@ -42,9 +44,11 @@ _POSTED: Final = (
       AND instr(r.refused, '|' || s.value || '|') = 0 LIMIT ?2
 """
 )
-_ONE: Final = SELECT + "WHERE r.run = ?"
 _CLAIM: Final = """
     UPDATE hf_runs SET owner = ?, fence = ?, attempt = ?, stalls = ?, guard = ? WHERE number = ? AND owner IS NULL
+"""
+ORPHANS: Final = """
+    SELECT 1 FROM hf_runs WHERE owner IS NOT NULL AND owner NOT IN (SELECT number FROM hf_workers) LIMIT 1
 """
 _encode: Final = msgspec.json.encode
 
@@ -67,14 +71,14 @@ def claim(
         found = db.rows(_DUE, (served.decode(), now, limit, 0))
         if suspects and len(found) < limit:
             suspicious = db.rows(_DUE, (served.decode(), now, _SUSPECTS, 1))
-            found += sorted(suspicious, key=lambda values: read_row(values).stalls)[:1]
+            found += sorted(suspicious, key=_suspicion)[:1]
         if len(found) < limit:
             seen = {values[0] for values in found}
             more = db.rows(_POSTED, (served.decode(), limit - len(found)))
             found += [values for values in more if values[0] not in seen]
         rows = [read_row(values) for values in found]
     else:
-        rows = [read_row(values) for run in runs for values in db.rows(_ONE, (id_bytes(run),))]
+        rows = [row for run in runs if (row := find_run(db.cursor, run)) is not None]
         rows = [row for row in rows if _may_claim(row, serves, now)][:limit]
     leases = []
     for row in rows:
@@ -91,13 +95,20 @@ def anything_due(connection: apsw.Connection, serves: Mapping[str, str], now: in
     """Say whether a claim would find something."""
     served = _encode(dict(serves)).decode()
     return bool(
-        connection.execute(_DUE, (served, now, 1, 0)).fetchall()
-        or (suspects and connection.execute(_DUE, (served, now, 1, 1)).fetchall())
-        or connection.execute(_POSTED, (served, 1)).fetchall()
+        fetch(connection, _DUE, (served, now, 1, 0))
+        or (suspects and fetch(connection, _DUE, (served, now, 1, 1)))
+        or fetch(connection, _POSTED, (served, 1))
     )
 
 
+def _suspicion(values: tuple[Any, ...]) -> int:
+    row = read_row(values)
+    return 0 if row.damage else row.stalls
+
+
 def _may_claim(row: RunRow, serves: Mapping[str, str], now: int) -> bool:
+    if row.damage:
+        return True  # to be set aside
     if row.owner is not None or row.status not in (Status.QUEUED, Status.WAITING):
         return False
     code = serves.get(row.name)
@@ -152,8 +163,16 @@ def void(db: Db, worker: WorkerId) -> int:
         freed = db.changed("UPDATE hf_runs SET owner = NULL WHERE owner = ?", (owner,))
         db.rows("DELETE FROM hf_workers WHERE number = ?", (owner,))
         db.workers.pop(worker, None)
-    # An owner without a row is dead too: rows go only when their leases are gone.
-    freed += db.changed(
+    return freed + free_orphans(db)
+
+
+def free_orphans(db: Db, unknown: Sequence[int] = ()) -> int:
+    """Free the runs of owners without a row, who are dead: rows go only when their leases are gone.
+
+    `unknown` are the numbers of rows that no longer name a worker.
+    """
+    for number in unknown:
+        db.rows("DELETE FROM hf_workers WHERE number = ?", (number,))
+    return db.changed(
         "UPDATE hf_runs SET owner = NULL WHERE owner IS NOT NULL AND owner NOT IN (SELECT number FROM hf_workers)"
     )
-    return freed

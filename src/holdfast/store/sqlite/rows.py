@@ -6,19 +6,25 @@ from zlib import crc32
 
 import msgspec
 
-from holdfast.core.ids import Fence, WorkerId, id_bytes, id_text
+from holdfast.core.errors import Damaged
+from holdfast.core.ids import Fence, RunId, WorkerId, id_bytes, id_text
 from holdfast.core.status import Status
-from holdfast.store.protocol import Lease, NewRun, RowChange, RunRow
+from holdfast.store.protocol import Lease, NewRun, Post, RowChange, RunRow
 
 FIXED: Final = "number, run, tenant, key, name, digest, code, pin, labels, parent, root, conversation, turn, created_at"
 MOVING: Final = "updated_at, status, reason, due_at, last_seq, head, fence, attempt, stalls, refused"
 SELECT: Final = (
-    "SELECT r." + (FIXED + ", " + MOVING).replace(", ", ", r.") + ", r.inbox_seq, r.control_seq, r.seen_seq, r.guard, "
+    "SELECT r." + (FIXED + ", " + MOVING).replace(", ", ", r.") + ", r.inbox_seq, r.control_seq, r.seen_seq, "
+    "r.inbox_sum, r.guard, "
     # A subquery: the same as a left join is ten times as slow.
     "r.owner, (SELECT worker FROM hf_workers w WHERE w.number = r.owner) FROM hf_runs r "
 )
 _FIXED_COUNT: Final = FIXED.count(",") + 1
 _MOVING_COUNT: Final = MOVING.count(",") + 1
+POSTS: Final = "SELECT seq, kind, key, control, at, consumed, enc, guard, body FROM hf_posts "
+INBOX_FACTOR: Final = 1_000_003
+CONTROL_FACTOR: Final = 1009
+"""The inbox's counters, each times its factor, add up to `inbox_sum`."""
 _NUMBERS: Final = struct.Struct(">5q").pack
 _decode_labels: Final = msgspec.json.Decoder(dict[str, str]).decode
 _encode: Final = msgspec.json.Encoder(order="sorted").encode
@@ -90,10 +96,10 @@ def first_row(new: NewRun, number: int, *, claimed: bool) -> RunRow:
 def read_row(values: tuple[Any, ...]) -> RunRow:
     """Return the row; one whose CRC does not match, or that cannot be read at all, says so in `damage`."""
     fixed, moving = values[:_FIXED_COUNT], values[_FIXED_COUNT : _FIXED_COUNT + _MOVING_COUNT]
-    inbox_seq, control_seq, seen_seq, stored, _, worker = values[_FIXED_COUNT + _MOVING_COUNT :]
+    inbox_seq, control_seq, seen_seq, inbox_sum, stored, _, worker = values[_FIXED_COUNT + _MOVING_COUNT :]
     try:
         damage = "" if guard(seal(fixed), moving) == stored else "its row's checksum does not match"
-        if not 0 <= control_seq <= inbox_seq or not 0 <= seen_seq <= inbox_seq:
+        if inbox_sum != inbox_seq * INBOX_FACTOR + control_seq * CONTROL_FACTOR + seen_seq:
             damage = damage or "its inbox counters do not add up"
         return RunRow(
             number=fixed[0],
@@ -166,3 +172,24 @@ class Seal:
         if change is not None:
             words = self._crc_of_words(str(change.status), change.reason, change.due_at, change.refused)
         return crc32(_NUMBERS(at, seq, self._fence, self._attempt, stalls) + head, words)
+
+
+def read_post(run: RunId, values: tuple[Any, ...]) -> Post:
+    """Return a post of `run`, from the columns of `POSTS`.
+
+    Raises:
+        Damaged: it is not as it was posted, or not of this run.
+    """
+    seq, kind, key, control, at, consumed, enc, stored, body = values
+    try:
+        sound = stored == post_guard(id_bytes(run), seq, kind, key, control, at, enc, body) + ((consumed or 0) << 32)
+    except (TypeError, ValueError):
+        sound = False
+    if not sound:
+        raise Damaged(run=run, seq=None, what=f"post {seq} of its inbox does not match its checksum")
+    return Post(seq=seq, kind=kind, key=key, body=body, at=at)
+
+
+def post_guard(run: bytes, seq: int, kind: str, key: str, control: int, at: int, enc: int, body: bytes) -> int:
+    """Return the CRC of a post that nobody has consumed."""
+    return crc32(body, crc32(ascii((run, seq, kind, key, control, at, enc)).encode()))

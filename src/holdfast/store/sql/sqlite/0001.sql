@@ -46,8 +46,9 @@ CREATE TABLE hf_runs (
     inbox_seq    INTEGER NOT NULL,
     control_seq  INTEGER NOT NULL,
     seen_seq     INTEGER NOT NULL,
+    inbox_sum    INTEGER NOT NULL,  -- inbox_seq * 1000003 + control_seq * 1009 + seen_seq, kept by differences
     refused      TEXT    NOT NULL,  -- code versions that diverged
-    guard        INTEGER NOT NULL   -- CRC-32 of the row but for owner, inbox_seq, control_seq and seen_seq
+    guard        INTEGER NOT NULL   -- CRC-32 of the row but for owner and the inbox's columns
 );
 CREATE UNIQUE INDEX hf_runs_key ON hf_runs (tenant, key) WHERE key IS NOT NULL;
 CREATE INDEX hf_runs_due ON hf_runs (due_at) WHERE owner IS NULL AND due_at IS NOT NULL;
@@ -98,6 +99,7 @@ CREATE TABLE hf_posts (
     at       INTEGER NOT NULL,
     consumed INTEGER,               -- the entry that took it; the row keeps its key as long as the run
     enc      INTEGER NOT NULL,
+    guard    INTEGER NOT NULL,      -- CRC-32 of the post, plus consumed * 2^32
     body     BLOB    NOT NULL
 );
 CREATE UNIQUE INDEX hf_posts_seq ON hf_posts (run, seq);
