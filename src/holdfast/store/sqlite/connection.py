@@ -4,17 +4,29 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Final
 
 import apsw
 import uuid_utils
 
 from holdfast.core.errors import StoreError, StoreRefused, StoreUnavailable
+from holdfast.core.ids import is_id
 from holdfast.store import schema
+from holdfast.store.sqlite.fetch import Row, fetch
 
 BUSY_MS: Final = 30_000
 _OPEN_SECONDS: Final = 30.0
 _PAGES_BETWEEN_CHECKPOINTS: Final = 4000
+_OURS: Final = r"""
+    SELECT type, name, tbl_name, sql FROM sqlite_master
+     WHERE name LIKE 'hf\_%' ESCAPE '\' OR name LIKE 'sqlite\_autoindex\_hf\_%' ESCAPE '\'
+"""
+_CATCH_UP: Final = """
+    UPDATE hf_store SET next_run = 1 + max(
+        (SELECT coalesce(max(number), 0) FROM hf_runs), (SELECT coalesce(max(run), 0) FROM hf_entries))
+     WHERE next_run <= (SELECT max(number) FROM hf_runs) OR next_run <= (SELECT max(run) FROM hf_entries)
+"""
 
 
 @contextmanager
@@ -39,6 +51,8 @@ def translate(path: str, error: apsw.Error) -> StoreError:
             return StoreUnavailable(f"{path} cannot be opened: check that the folder exists and is yours to write")
         case apsw.BusyError() | apsw.LockedError():
             return StoreUnavailable(f"{path} stayed locked by another process")
+        case apsw.SQLError() | apsw.MismatchError() | apsw.ConstraintError():
+            return StoreRefused(f"{path} does not have the tables and rows of a Holdfast store: {error}")
         case apsw.IOError():
             return StoreUnavailable(f"reading or writing {path} failed: {error}")
         case _:
@@ -101,13 +115,41 @@ def prepare(path: str, now: Callable[[], int], *, synchronous: str = "FULL") -> 
         connection = connect(path, create=fresh, synchronous=synchronous)
         try:
             _migrate(connection, path, now)
-            rows = connection.execute("SELECT id, epoch FROM hf_store").fetchall()
-            if len(rows) != 1 or not isinstance(rows[0][0], str) or not isinstance(rows[0][1], int):
+            _check_tables(connection, path)
+            rows = fetch(connection, "SELECT id, epoch, next_run FROM hf_store")
+            if len(rows) != 1 or not is_id(rows[0][0]) or not all(_is_count(number) for number in rows[0][1:]):
                 raise StoreRefused(f"{path} has no readable identity row")
+            # A counter that damage has set back would give the next runs the numbers of others.
+            connection.execute(_CATCH_UP)
         except BaseException:
             connection.close()
             raise
         return connection, rows[0][0], rows[0][1]
+
+
+def _is_count(number: object) -> bool:
+    return isinstance(number, int) and 1 <= number < 1 << 62
+
+
+def _check_tables(connection: apsw.Connection, path: str) -> None:
+    """Compare the tables with what the migrations make: SQLite believes a schema in which a bit was flipped."""
+    if _tables(connection) != _made_by_migrations():
+        raise StoreRefused(f"{path} does not have the tables that this version of Holdfast makes")
+
+
+@cache
+def _made_by_migrations() -> frozenset[Row]:
+    connection = apsw.Connection(":memory:")
+    try:
+        for step in schema.migrations("sqlite"):
+            connection.execute(step)
+        return _tables(connection)
+    finally:
+        connection.close()
+
+
+def _tables(connection: apsw.Connection) -> frozenset[Row]:
+    return frozenset(fetch(connection, _OURS))
 
 
 def _check_header(path: str) -> None:
@@ -136,6 +178,8 @@ def _migrate(connection: apsw.Connection, path: str, now: Callable[[], int]) -> 
             if version == len(steps):
                 connection.execute("COMMIT")
                 return
+            if version == 0 and _tables(connection):
+                raise StoreRefused(f"{path} has tables of Holdfast's, but its header says that it has none")
             connection.execute(steps[version])
             if version == 0:
                 connection.execute(f"PRAGMA application_id={schema.APPLICATION_ID}")
@@ -153,7 +197,9 @@ def _migrate(connection: apsw.Connection, path: str, now: Callable[[], int]) -> 
 
 def _version(connection: apsw.Connection, path: str, newest: int) -> int:
     version = connection.execute("PRAGMA user_version").fetchall()[0][0]
-    if not isinstance(version, int) or version > newest:
+    if not isinstance(version, int) or version < 0:
+        raise StoreRefused(f"{path} says that it has schema version {version}, which there never was")
+    if version > newest:
         raise StoreRefused(
             f"{path} has schema version {version}, but this Holdfast knows {newest}: upgrade Holdfast, "
             "or use the store with the version that wrote it"
