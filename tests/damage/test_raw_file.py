@@ -29,7 +29,7 @@ async def tale(ctx: hf.Context, number: int) -> str:
 
 async def _write(folder: Path) -> dict[str, tuple[str, str]]:
     """Make a store of ended runs; return each key's run and result."""
-    answers = {}
+    answers: dict[str, tuple[str, str]] = {}
     async with hf.open(f"sqlite:///{folder / 'a.db'}", hf.App(tale)) as runtime:
         for number in range(_RUNS):
             run = await runtime.start(tale, number, key=("tale", number))
