@@ -226,7 +226,7 @@ class MemoryStore:
             due = row.due_at is not None and row.due_at <= self.now()
             if row.status not in (Status.QUEUED, Status.WAITING) or not (due or row.inbox_seq > row.seen_seq):
                 continue
-            if row.stalls and runs is None and not (due and suspects):
+            if row.stalls and runs is None and not suspects:
                 continue
             suspects = suspects and not row.stalls
             if row.stalls >= limits.STALLS:

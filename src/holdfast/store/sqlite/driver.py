@@ -5,6 +5,7 @@ import os
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from hashlib import sha256
 from typing import Any, Final
 
@@ -182,9 +183,17 @@ class SqliteStore:
             if len(self._held) >= _MOST_HELD:
                 self._held.clear()  # leases that were lost never leave by themselves
             held = self._held[lease.row.run] = (lease, self._numbers.get(lease.worker), Seal(lease))
+        answer = self._writer.submit(CommitOp(lease, change, held[1], held[2]))
         if change.change is not None:
+            answer.add_done_callback(partial(self._left, lease))
+        return answer
+
+    def _left(self, lease: Lease, answer: "asyncio.Future[Outcome]") -> None:
+        """Forget a lease that a commit gave up; a refused one is still held."""
+        held = self._held.get(lease.row.run)
+        given_up = answer.exception() is None and isinstance(answer.result(), Committed)
+        if given_up and held is not None and held[0] is lease:
             del self._held[lease.row.run]
-        return self._writer.submit(CommitOp(lease, change, held[1], held[2]))
 
     def transact(
         self, lease: Lease, work: Callable[[Transaction], Commit], *, deadline_seconds: float

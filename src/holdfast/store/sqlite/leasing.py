@@ -41,7 +41,7 @@ _POSTED: Final = (
     + """
     JOIN json_each(?1) s ON s.key = r.name
     WHERE r.owner IS NULL AND r.inbox_seq > r.seen_seq AND r.status IN ('queued', 'waiting')
-      AND instr(r.refused, '|' || s.value || '|') = 0 LIMIT ?2
+      AND instr(r.refused, '|' || s.value || '|') = 0 AND (r.stalls > 0) = ?3 LIMIT ?2
 """
 )
 _CLAIM: Final = """
@@ -68,14 +68,10 @@ def claim(
         return []
     served = _encode(dict(serves))
     if runs is None:
-        found = db.rows(_DUE, (served.decode(), now, limit, 0))
+        found = _found(db, served.decode(), now, limit, suspicious=0)
         if suspects and len(found) < limit:
-            suspicious = db.rows(_DUE, (served.decode(), now, _SUSPECTS, 1))
+            suspicious = _found(db, served.decode(), now, _SUSPECTS, suspicious=1)
             found += sorted(suspicious, key=_suspicion)[:1]
-        if len(found) < limit:
-            seen = {values[0] for values in found}
-            more = db.rows(_POSTED, (served.decode(), limit - len(found)))
-            found += [values for values in more if values[0] not in seen]
         rows = [read_row(values) for values in found]
     else:
         rows = [row for run in runs if (row := find_run(db.cursor, run)) is not None]
@@ -91,13 +87,21 @@ def claim(
     return leases
 
 
+def _found(db: Db, served: str, now: int, limit: int, *, suspicious: int) -> list[tuple[Any, ...]]:
+    """Return what may be claimed: what is due, the longest first, and then what a post wakes."""
+    found = db.rows(_DUE, (served, now, limit, suspicious))
+    if len(found) < limit:
+        seen = {values[0] for values in found}
+        found += [values for values in db.rows(_POSTED, (served, limit, suspicious)) if values[0] not in seen]
+    return found[:limit]
+
+
 def anything_due(connection: apsw.Connection, serves: Mapping[str, str], now: int, suspects: bool) -> bool:
     """Say whether a claim would find something."""
     served = _encode(dict(serves)).decode()
-    return bool(
-        fetch(connection, _DUE, (served, now, 1, 0))
-        or (suspects and fetch(connection, _DUE, (served, now, 1, 1)))
-        or fetch(connection, _POSTED, (served, 1))
+    return any(
+        fetch(connection, _DUE, (served, now, 1, suspicious)) or fetch(connection, _POSTED, (served, 1, suspicious))
+        for suspicious in range(1 + suspects)
     )
 
 
