@@ -158,6 +158,23 @@ class LeaseContract:
         (least,) = await store.claim(third, SERVES, limit=1)
         assert least.row.run not in taken, "the least suspicious comes first"
 
+    async def test_a_suspect_that_only_a_post_wakes_is_woken_like_any_other_suspect(self, store: Store) -> None:
+        """No wake-up is lost by a worker's death, and a post makes no suspect less suspicious."""
+        resting = []
+        for _ in range(2):
+            pen = Pen(store, await a_lease(store))
+            await store.commit(pen.lease, pen.next("rest", change=RowChange(status=Status.WAITING), inbox=0))
+            await store.post(a_post(pen.lease.row.run, "p"))
+            resting.append(pen.lease.row.run)
+        dying = await a_worker(store)
+        assert len(await store.claim(dying, SERVES, limit=9)) == 2
+        await store.void(dying, why="its lock was free")
+        worker = await a_worker(store)
+        assert await store.claim(worker, SERVES, limit=9, suspects=False) == []
+        (one,) = await store.claim(worker, SERVES, limit=9)
+        (other,) = await store.claim(worker, SERVES, limit=9)
+        assert {one.row.run, other.row.run} == set(resting)
+
     async def test_a_voided_worker_learns_it_from_its_pulse(self, store: Store) -> None:
         """A worker that was declared dead hears of it, and claims nothing more."""
         worker, other = await a_worker(store), await a_worker(store)
