@@ -12,8 +12,9 @@ from holdfast.engine.step import Step
 from holdfast.journal.replay import FRESH, Answer, Replay
 from holdfast.store import point
 from holdfast.store.protocol import Lease, NewChunk, NewPost, Posted
-from holdfast.store.sqlite import SqliteStore, commit, guard
+from holdfast.store.sqlite import SqliteStore, beside, commit, guard
 from holdfast.store.sqlite.database import Db
+from holdfast.store.sqlite.rows import post_guard
 from holdfast.store.sqlite.writer import Do, Writer
 from tests.chaos.world import World
 
@@ -123,11 +124,12 @@ def _numbered_outside(place: str) -> None:
         seq, at = row.inbox_seq + 1, self.now()
 
         def write(db: Db) -> Posted:
-            db.rows("UPDATE hf_runs SET inbox_seq = ? WHERE run = ?", (seq, id_bytes(post.run)))
+            db.rows(beside._COUNT_POST, (seq, row.control_seq, row.number))
+            crc = post_guard(id_bytes(post.run), seq, post.kind, post.key, 0, at, 0, post.body)
             db.rows(
-                "INSERT OR REPLACE INTO hf_posts (run, seq, kind, key, control, at, enc, body) "
-                "VALUES (?, ?, ?, ?, 0, ?, 0, ?)",
-                (row.number, seq, post.kind, post.key, at, post.body),
+                "INSERT OR REPLACE INTO hf_posts (run, seq, kind, key, control, at, enc, guard, body) "
+                "VALUES (?, ?, ?, ?, 0, ?, 0, ?, ?)",
+                (row.number, seq, post.kind, post.key, at, crc, post.body),
             )
             return Posted("accepted", seq)
 
