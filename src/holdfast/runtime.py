@@ -138,7 +138,7 @@ class Runtime:
             input=secrets.redact(what.encode_input(named)),
             key=join_key(key) if key is not None else None,
             code=self._app.code(what),
-            labels={name: secrets.redact_text(text) for name, text in (labels or {}).items()},
+            labels=secrets.redact_labels(labels) if labels else {},
             delay_seconds=checked_seconds("delay=", delay) if delay is not None else 0.0,
         )
         worker = self._worker

@@ -100,9 +100,14 @@ class Shell:
         command = [sys.executable, "-m", "holdfast", *words]
         process = subprocess.Popen(
             command, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            env={**os.environ, **(environment or {})},
+            env={**os.environ, **(environment or {})}, preexec_fn=_hear_interrupts,
         )  # fmt: skip
         return Started(process)
+
+
+def _hear_interrupts() -> None:
+    """Undo what a background job inherits: an ignored Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 class Started:

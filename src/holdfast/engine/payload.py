@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
@@ -42,6 +42,12 @@ class Secrets:
         if isinstance(value, dict):
             return {self.redact_text(name): self._redact(item) for name, item in value.items()}
         return value
+
+    def redact_labels(self, labels: Mapping[str, str]) -> Mapping[str, str]:
+        """Return labels with every secret replaced; what cannot be labels is left for whoever refuses it."""
+        if not self or not isinstance(labels, Mapping):
+            return labels
+        return {name: self.redact_text(text) if isinstance(text, str) else text for name, text in labels.items()}
 
     def redact_text(self, text: str) -> str:
         """Return text with every secret replaced by its name in brackets."""
