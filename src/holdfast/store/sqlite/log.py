@@ -1,15 +1,13 @@
-"""Looks behind the end that SQLite found in a write-ahead log: whole commits there were lost to damage, not to a crash.
-
-SQLite reads a log up to the first frame whose checksum does not match, which is right for the torn end that a crash
-leaves, and takes a flipped bit in the middle for the same. But a commit is on disk before the next one is written: one
-that a later frame follows cannot be a torn end.
-"""
+"""Looks behind the end that SQLite found in a write-ahead log: commits there were lost to damage, not to a crash."""
 
 import struct
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Final, NamedTuple
 
+# SQLite reads a log up to the first frame whose checksum does not match, which is right for the torn end that a crash
+# leaves, and takes a flipped bit in the middle for the same. But a commit is on disk before the next one is written:
+# one that a later frame follows cannot be a torn end.
 _HEADER_BYTES: Final = 32
 _FRAME_HEADER_BYTES: Final = 24
 _BIG_ENDIAN_SUMS: Final = 0x377F0683
