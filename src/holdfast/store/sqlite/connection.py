@@ -170,9 +170,11 @@ def _check_header(path: str) -> None:
 
 
 def _look_only(path: str) -> apsw.Connection:
+    has_log = os.path.exists(f"{path}-wal") and os.path.getsize(f"{path}-wal") > 0
     connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE)
-    # Closing it must not take a log into the file, and remove it, that may be damaged.
-    connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+    if has_log:
+        # Closing it must not take a log into the file, and remove it, that may be damaged.
+        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
     return connection
 
 
