@@ -91,7 +91,7 @@ CONTROLS: Final[Sequence[Control]] = (
     Control("no_fence", _staged(scenes.paused_worker), "a worker without a lease wrote"),
     Control("no_intent", _killed(*(f"{effect} {when}" for effect in ONCE for when in _INSIDE)), "2 times"),
     Control("no_patience", _killed("pay sent"), "pay happened 2 times"),
-    Control("reply_first", _killed("tag begins", "insist begins", "refuse begins"), "lost|only later"),
+    Control("reply_first", _killed("tag begins", "insist begins", "refuse begins"), "lost|only later|was stuck"),
     Control("key_per_attempt", _killed("hold sent", "hold performed"), "hold was sent with"),
     Control("order_alone", _deployed, "it is completed|the new code acted"),
     Control("reads_first", _staged(scenes.landing_entry), "missed one that had landed"),
