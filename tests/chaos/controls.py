@@ -87,7 +87,7 @@ def _staged(scene: Callable[[str, str, str], Any]) -> Play:
 _INSIDE: Final = ("sent", "performed")
 
 CONTROLS: Final[Sequence[Control]] = (
-    Control("sync_normal", _without_power, "lost|only later|belonged to run"),
+    Control("sync_normal", _without_power, "lost|only later|belonged to run|damaged at a commit"),
     Control("no_fence", _staged(scenes.paused_worker), "a worker without a lease wrote"),
     Control("no_intent", _killed(*(f"{effect} {when}" for effect in ONCE for when in _INSIDE)), "2 times"),
     Control("no_patience", _killed("pay sent"), "pay happened 2 times"),
