@@ -62,7 +62,7 @@ def _reply_first(place: str) -> None:
             point.reached("after")
 
     def commit(self: Writer, db: Db, batch: Any, outcomes: Sequence[Any]) -> Sequence[Any]:
-        self._loop.call_soon_threadsafe(self._loop.call_later, 0.01, finish, db)
+        self._loop.call_soon_threadsafe(self._loop.call_later, 0.05, finish, db)
         return outcomes
 
     def begin_when_done(self: Writer, *, patient: bool) -> Db:
