@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import Final
+from typing import Any, Final
 
 import apsw
 import uuid_utils
@@ -13,7 +13,9 @@ import uuid_utils
 from holdfast.core.errors import StoreError, StoreRefused, StoreUnavailable
 from holdfast.core.ids import is_id
 from holdfast.store import schema
+from holdfast.store.sqlite import guard
 from holdfast.store.sqlite.fetch import Row, fetch
+from holdfast.store.sqlite.log import lost_commit
 
 BUSY_MS: Final = 30_000
 _OPEN_SECONDS: Final = 30.0
@@ -154,7 +156,7 @@ def _tables(connection: apsw.Connection) -> frozenset[Row]:
 
 def _check_header(path: str) -> None:
     """Look before switching the journal mode: somebody else's database must not be changed by a wrong address."""
-    connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE)
+    connection = _look_only(path)
     try:
         connection.set_busy_timeout(BUSY_MS)
         # Tables first: a store that another process makes between the two looks then shows its id.
@@ -162,8 +164,45 @@ def _check_header(path: str) -> None:
         application = connection.execute("PRAGMA application_id").fetchall()[0][0]
         if application != schema.APPLICATION_ID and (tables or application):
             raise StoreRefused(f"{path} is a SQLite database, but not a Holdfast store")
+        _check_log(connection, path)
     finally:
         connection.close()
+
+
+def _look_only(path: str) -> apsw.Connection:
+    has_log = os.path.exists(f"{path}-wal") and os.path.getsize(f"{path}-wal") > 0
+    connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE)
+    if has_log:
+        # Closing it must not take a log into the file, and remove it, that may be damaged.
+        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+    return connection
+
+
+def _check_log(connection: apsw.Connection, path: str) -> None:
+    """Refuse a log in which commits are lost that were acknowledged."""
+    log = f"{path}-wal"
+    # Who has the file open in this process has looked already, and no other handle may be closed beside his.
+    if not os.path.exists(log) or os.path.getsize(log) == 0 or guard.is_protected(path):
+        return
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+    except (apsw.BusyError, apsw.ReadOnlyError, apsw.CantOpenError):
+        return  # a writer is at work, who has looked; or nobody can write
+    other = _look_only(path)
+    try:
+        page_bytes: Any = other.execute("PRAGMA page_size").fetchall()[0][0]
+        other.execute("SELECT count(*) FROM sqlite_master").fetchall()
+        known, _ = other.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)
+        with open(log, "rb") as file:
+            lost = lost_commit(file.read(), page_bytes, max(known, 0))
+    finally:
+        other.close()
+        connection.execute("ROLLBACK")
+    if lost is not None:
+        raise StoreRefused(
+            f"the log {log} is damaged at a commit that later ones follow (frame {lost}): "
+            "what was acknowledged since cannot be read. Nothing was changed; keep both files, and restore a backup"
+        )
 
 
 def _migrate(connection: apsw.Connection, path: str, now: Callable[[], int]) -> None:

@@ -423,7 +423,7 @@ class SqliteStore:
 
     async def describe(self) -> Mapping[str, str]:
         def look(db: Db) -> dict[str, str]:
-            db.rows("UPDATE hf_store SET epoch = epoch")
+            db.take_numbers(1)
             level = db.rows("PRAGMA synchronous")[0][0]
             return {"journal": db.rows("PRAGMA journal_mode")[0][0], "synchronous": _SYNCHRONOUS[level]}
 

@@ -41,6 +41,11 @@ def protect(path: str) -> None:
     _guarded.update(real + suffix for suffix in _SUFFIXES)
 
 
+def is_protected(path: str) -> bool:
+    """Say whether this process has the store at `path` open."""
+    return os.path.realpath(path) in _guarded
+
+
 def unprotect(path: str) -> None:
     """Allow them again, once as many stores are closed as were opened."""
     real = os.path.realpath(path)
