@@ -37,7 +37,7 @@ async def _write(folder: Path) -> dict[str, tuple[str, str]]:
     return answers
 
 
-async def _ask(path: Path) -> dict[str, tuple[str, str] | str]:
+async def ask(path: Path) -> dict[str, tuple[str, str] | str]:
     """Ask the store for every key again; an error of ours is an answer too."""
     answers: dict[str, tuple[str, str] | str] = {}
     try:
@@ -77,7 +77,7 @@ def test_a_flipped_bit_anywhere_gives_the_same_answers_a_named_run_or_a_refusal(
         damaged[place] ^= 1 << bit
         path = tmp_path / f"{trial}.db"
         path.write_bytes(damaged)
-        answers = asyncio.run(_ask(path))
+        answers = asyncio.run(ask(path))
         story = f"byte {place}, bit {bit}: {answers}"
         if "store" in answers:
             continue

@@ -4,7 +4,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from typing import Any, Final
 
 import apsw
@@ -18,6 +18,7 @@ from holdfast.store.sqlite.fetch import Row, fetch
 from holdfast.store.sqlite.log import lost_commit
 
 BUSY_MS: Final = 30_000
+_DATABASE, _LOG = 0, 1
 _OPEN_SECONDS: Final = 30.0
 _PAGES_BETWEEN_CHECKPOINTS: Final = 4000
 _OURS: Final = r"""
@@ -193,8 +194,9 @@ def _check_log(connection: apsw.Connection, path: str) -> None:
         page_bytes: Any = other.execute("PRAGMA page_size").fetchall()[0][0]
         other.execute("SELECT count(*) FROM sqlite_master").fetchall()
         known, _ = other.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)
-        with open(log, "rb") as file:
-            lost = lost_commit(file.read(), page_bytes, max(known, 0))
+        # Through SQLite's own handles: closing another one of the same file would drop its locks.
+        database, frames = (partial(_bytes_of, other, which) for which in (_DATABASE, _LOG))
+        lost = lost_commit(frames, os.path.getsize(log), database, page_bytes, max(known, 0))
     finally:
         other.close()
         connection.execute("ROLLBACK")
@@ -203,6 +205,10 @@ def _check_log(connection: apsw.Connection, path: str) -> None:
             f"the log {log} is damaged at a commit that later ones follow (frame {lost}): "
             "what was acknowledged since cannot be read. Nothing was changed; keep both files, and restore a backup"
         )
+
+
+def _bytes_of(connection: apsw.Connection, which: int, begin: int, size: int) -> bytes:
+    return connection.read("main", which, begin, size)[1]
 
 
 def _migrate(connection: apsw.Connection, path: str, now: Callable[[], int]) -> None:
