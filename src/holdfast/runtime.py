@@ -86,6 +86,7 @@ class Runtime:
         )
         await self._worker.start(only=only)
         self._client.serves = self._app.serves
+        self._client.refusal = self._worker.refusal
 
     async def _build_deps(self) -> Any:
         if self._app.deps is None:

@@ -60,6 +60,8 @@ class LocalClient:
         self._store, self._tenant, self._lock_folder = store, tenant, lock_folder
         self.serves: Callable[[], Mapping[str, str]] | None = None
         """What a worker of this process can drive, by name and code version; a rest that it can end is none."""
+        self.refusal: Callable[[RunId], StoreRefused | None] = lambda run: None
+        """Why a worker of this process cannot drive a run: the store is damaged where it would have to be written."""
 
     async def _row(self, run: RunId) -> RunRow:
         return self._own(run, await self._store.get(run_id(run)))
@@ -151,9 +153,9 @@ class LocalClient:
         return row.run
 
     async def _check_found(self, row: RunRow | None) -> None:
-        """Refuse a run that its key knows but whose row has lost its id."""
-        if row is not None and row.damage and await self._store.get(row.run) is None:
-            raise Damaged(run=row.run, seq=None, what=row.damage)
+        """Refuse a run that its key knows but that its id does not find."""
+        if row is not None and await self._store.get(row.run) is None:
+            raise Damaged(run=row.run, seq=None, what=row.damage or "the index that finds it does not know it")
 
     async def match(self, prefix: str) -> Sequence[RunId]:
         digits = prefix.replace("-", "").lower()
@@ -203,6 +205,8 @@ class LocalClient:
                 self._own(run, page.row)
                 if self._at_rest(page.row) or (or_person and _waits_for_person(page.row)):
                     return await self._ending(page)
+                if (refused := self.refusal(run)) is not None:
+                    raise refused
                 left = _LOOK_SECONDS
                 if give_up is not None:
                     left = min(left, give_up - asyncio.get_running_loop().time())

@@ -8,7 +8,7 @@ from typing import Any, Final, NoReturn, TypeVar
 
 from holdfast.core import entry as e
 from holdfast.core.entry import read_entry
-from holdfast.core.errors import Damaged, Diverged, Lost, Parked, StoreUnavailable
+from holdfast.core.errors import Damaged, Diverged, Lost, Parked, StoreRefused, StoreUnavailable
 from holdfast.core.fold import RunState, fold
 from holdfast.core.status import Status
 from holdfast.engine.chunks import Chunks
@@ -61,6 +61,8 @@ class Drive:
         """Why the run may not go on, once something it recorded does not fit."""
         self.halted: BaseException | None = None
         """What every verb raises once the code may not act any more: a refusal, a rest, a lost lease, a shutdown."""
+        self._missed: BaseException | None = None
+        """Why an entry that nobody waited for was not written; what follows it is refused for that reason."""
         self.cancelled_late = False
         """Set when a cancellation came while an entry was being written, and was passed over."""
         self.chance: Callable[[], float] = random.random
@@ -157,7 +159,7 @@ class Drive:
             outcome = await waiting
         except asyncio.CancelledError:
             outcome = self._late(waiting)
-        except StoreUnavailable as error:
+        except (StoreUnavailable, StoreRefused) as error:
             # Nothing is known of what the store holds now: the code must not go on, and its run has not failed.
             raise self.halt(Lost(f"the store does not answer: {error}")) from error
         if outcome.__class__ is Committed:
@@ -167,7 +169,7 @@ class Drive:
         if isinstance(outcome, InboxMoved):
             self._saw(outcome)
             return False
-        raise self.halt(Lost(f"the lease of run {self.lease.row.run} is gone"))
+        raise self.halt(Lost(f"the lease of run {self.lease.row.run} is gone")) from self._missed
 
     def acquit(self) -> None:
         """Note that a run which its last owner left without progress has made some."""
@@ -197,14 +199,14 @@ class Drive:
                     break
             try:
                 outcome = waiting.result()
-            except StoreUnavailable as error:
+            except (StoreUnavailable, StoreRefused) as error:
                 raise self.halt(Lost(f"the store does not answer: {error}")) from error
             if isinstance(outcome, Committed):
                 if self.suspect:
                     self.acquit()
                 return
             if not isinstance(outcome, InboxMoved):
-                raise self.halt(Lost(f"the lease of run {self.lease.row.run} is gone"))
+                raise self.halt(Lost(f"the lease of run {self.lease.row.run} is gone")) from self._missed
             self._saw(outcome)
 
     def _saw(self, moved: InboxMoved) -> None:
@@ -215,7 +217,11 @@ class Drive:
         """Append without waiting; the next entry's fate is this one's too."""
         waiting = self.journal.append(*entries, **rest)
         if isinstance(waiting, asyncio.Future):
-            waiting.add_done_callback(_heard)
+            waiting.add_done_callback(self._heard)
+
+    def _heard(self, waiting: "asyncio.Future[Any]") -> None:
+        if not waiting.cancelled():
+            self._missed = self._missed or waiting.exception()
 
     async def park(self, reason: str, *, due_at: int | None, step: str | None = None, detail: str = "") -> NoReturn:
         """Put the run to rest and leave its code.
@@ -268,7 +274,7 @@ class Drive:
         """
         try:
             return await question
-        except StoreUnavailable as error:
+        except (StoreUnavailable, StoreRefused) as error:
             raise self.halt(Lost(f"the store does not answer: {error}")) from error
 
     # Performing
@@ -291,8 +297,3 @@ class Drive:
 
 def _nothing() -> None:
     return None
-
-
-def _heard(waiting: "asyncio.Future[Any]") -> None:
-    if not waiting.cancelled():
-        waiting.exception()

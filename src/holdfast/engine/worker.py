@@ -16,6 +16,7 @@ from holdfast.core.errors import (
     NotFound,
     Parked,
     StoreError,
+    StoreRefused,
     StoreUnavailable,
     UnknownEntry,
 )
@@ -32,6 +33,7 @@ from holdfast.store.protocol import Commit, Lease, RowChange, Store, WorkerRow
 _POLL_SECONDS: Final = 0.25
 _REAP_SECONDS: Final = 1.0
 _BACK_OFF_SECONDS: Final = 1.0
+_REFUSED_TWICE: Final = 2
 
 
 class Worker:
@@ -55,6 +57,8 @@ class Worker:
         self._settling = False
         self._pulses: dict[WorkerId, tuple[int, float]] = {}
         self._faults: Counter[RunId] = Counter()
+        self._unwritable: dict[RunId, StoreRefused] = {}
+        self._refused: StoreRefused | None = None
         self.trouble: asyncio.Future[StoreUnavailable] = asyncio.get_running_loop().create_future()
         """Set when the store first failed a run of this worker's."""
 
@@ -104,9 +108,11 @@ class Worker:
                     await self.reap()
                     reap_at = asyncio.get_running_loop().time() + _REAP_SECONDS
                 claimed = await self._claim()
+                self._refused = None
                 if not claimed:
                     await self._rest(bell)
             except Exception as error:
+                self._refused = error if isinstance(error, StoreRefused) else None
                 # Whatever it was, the runs that are due must not wait for ever: said loudly, and tried again.
                 what = "the store does not answer" if isinstance(error, StoreError) else "claiming runs failed"
                 self._around.log.error(what, error=repr(error))
@@ -150,6 +156,8 @@ class Worker:
                     await self._store.pulse(self.id)
             elif self._lock_folder is not None:
                 await self._reap(row, self._lock_folder)
+        for mended in await self._store.scrub():
+            self._around.log.warning("the store mended itself", what=mended)
 
     async def _sweep(self) -> None:
         """Remove the locks of workers that died before a row named them, or after theirs was gone."""
@@ -205,6 +213,8 @@ class Worker:
             self._around.log.warning("the run left this worker", run=run, why=str(lost))
             if isinstance(lost.__cause__, StoreUnavailable):
                 self._trouble(lost.__cause__)
+            elif isinstance(lost.__cause__, StoreRefused):
+                await self._fault(drive, lost.__cause__)
         except StoreUnavailable as error:
             self._around.log.error("the run waits for the store", run=run, error=str(error))
             self._trouble(error)
@@ -214,13 +224,29 @@ class Worker:
         except Exception as error:
             # A fault of ours, not of the run's code: said loudly, and the run is tried again, but not for ever.
             self._around.log.error("driving the run failed", run=run, error=repr(error), exc_info=error)
-            self._faults[run] += 1
-            if self._faults[run] >= limits.STALLS:
-                await _quarantine(drive, error)
+            await self._fault(drive, error)
         finally:
             del self._driving[run]
             if self._full:
                 self._space.set()
+
+    async def _fault(self, drive: Drive, error: Exception) -> None:
+        """Count what is not the fault of the run's code; too often, and the run is set aside under a name."""
+        run = drive.lease.row.run
+        self._faults[run] += 1
+        # What is damaged stays so; anything else may pass.
+        if self._faults[run] < (_REFUSED_TWICE if isinstance(error, StoreRefused) else limits.STALLS):
+            return
+        try:
+            await _quarantine(drive, error)
+        except StoreError as again:
+            self._around.log.error("the run could not be set aside", run=run, error=repr(again))
+            if isinstance(error, StoreRefused):
+                self._unwritable[run] = error
+
+    def refusal(self, run: RunId) -> StoreRefused | None:
+        """Say why this worker cannot drive a run, if it is that the store is damaged; anything else may pass."""
+        return self._unwritable.get(run) or self._refused
 
     def _trouble(self, error: StoreUnavailable) -> None:
         if not self.trouble.done():
@@ -316,16 +342,14 @@ def _check_finished(drive: Drive) -> None:
 
 async def _quarantine(drive: Drive, error: Exception) -> None:
     """Take a run that we fail to drive out of the way, under a name."""
-    try:
-        row = await drive.store.get(drive.lease.row.run)
-        if row is not None:
-            why = f"fault: driving it failed {limits.STALLS} times: {type(error).__name__}: {message_of(error)}"
-            change = RowChange(status=Status.QUARANTINED, reason=why[:500], refused=row.refused)
-            await drive.store.commit(
-                drive.lease, Commit(after=row.last_seq, previous=row.head, entries=(), change=change, progress=False)
-            )
-    except StoreError as again:
-        drive.log.error("the run could not be set aside", error=repr(again))
+    row = await drive.store.get(drive.lease.row.run)
+    if row is not None:
+        word = "damaged" if isinstance(error, StoreRefused) else "fault"
+        why = f"{word}: driving it failed again and again: {type(error).__name__}: {message_of(error)}"
+        change = RowChange(status=Status.QUARANTINED, reason=why[:500], refused=row.refused)
+        await drive.store.commit(
+            drive.lease, Commit(after=row.last_seq, previous=row.head, entries=(), change=change, progress=False)
+        )
 
 
 async def _set_aside(drive: Drive, error: HoldfastError) -> None:

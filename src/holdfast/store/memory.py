@@ -252,6 +252,9 @@ class MemoryStore:
         owners = [row.owner for row in self._rows.values()]
         return [replace(row, leases=owners.count(row.worker)) for row in self._workers.values()]
 
+    async def scrub(self) -> Sequence[str]:
+        return ()
+
     async def void(self, worker: WorkerId, *, why: str) -> int:
         self._workers.pop(worker, None)
         freed = [row for row in self._rows.values() if row.owner is not None and row.owner not in self._workers]

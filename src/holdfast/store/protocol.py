@@ -374,6 +374,10 @@ class Store(Protocol):
         """Return every worker that is known."""
         ...
 
+    async def scrub(self) -> Sequence[str]:
+        """Look at a stretch of the runs for one that the quick ways to find it have lost; return what was mended."""
+        ...
+
     async def void(self, worker: WorkerId, *, why: str) -> int:
         """Declare a worker dead and free its runs, which become due at once; return how many."""
         ...

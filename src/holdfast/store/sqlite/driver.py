@@ -76,6 +76,8 @@ _CONSUMED: Final = """
       FROM hf_posts p JOIN hf_runs r ON r.number = p.run WHERE p.consumed IS NOT NULL
 """
 _CHUNK_TYPES: Final = (int, int, int, str, int, int, int, bytes)
+_STRETCH: Final = 1000
+"""How many runs one scrub looks at."""
 _MOST_HELD: Final = 4096
 _SYNCHRONOUS: Final = ("OFF", "NORMAL", "FULL", "EXTRA")
 # The entry before the page comes along for its checksum, without its body.
@@ -104,6 +106,7 @@ class SqliteStore:
         self._spare: list[int] = []
         self._refilling = False
         self._numbers: dict[WorkerId, int] = {}
+        self._scrubbed = 0
         self._poll: asyncio.Task[None] | None = None
         self._closed = False
 
@@ -277,6 +280,16 @@ class SqliteStore:
         if orphans or unknown:
             await self._writer.submit(Do(lambda db: leasing.free_orphans(db, unknown), rings=(None,)))
         return [WorkerRow(*row[1:]) for row in rows if is_id(row[1])]
+
+    async def scrub(self) -> Sequence[str]:
+        with self._read() as connection:
+            lost = fetch(connection, leasing.LOST, (self._scrubbed, _STRETCH))
+            after = fetch(connection, leasing.STRETCH_END, (self._scrubbed, _STRETCH))[0][0]
+        self._scrubbed = after if isinstance(after, int) else 0
+        if not lost:
+            return ()
+        await self._writer.submit(Do(leasing.reindex, rings=(None,), alone=True))
+        return [f"the indexes of the runs had lost {len(lost)}, and were made again from their rows"]
 
     async def void(self, worker: WorkerId, *, why: str) -> int:
         freed: int = await self._writer.submit(Do(lambda db: leasing.void(db, worker), rings=(None,)))

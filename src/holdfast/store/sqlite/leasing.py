@@ -50,6 +50,23 @@ _CLAIM: Final = """
 ORPHANS: Final = """
     SELECT 1 FROM hf_runs WHERE owner IS NOT NULL AND owner NOT IN (SELECT number FROM hf_workers) LIMIT 1
 """
+STRETCH_END: Final = """
+    SELECT max(number) FROM (SELECT number FROM hf_runs NOT INDEXED WHERE number > ? ORDER BY number LIMIT ?)
+"""
+# The rows of a stretch, in their own order, that the index which a claim or a release goes by does not have.
+LOST: Final = """
+    SELECT number FROM (SELECT * FROM hf_runs NOT INDEXED WHERE number > ?1 ORDER BY number LIMIT ?2) r
+     WHERE owner IS NULL AND due_at IS NOT NULL AND NOT EXISTS (
+           SELECT 1 FROM hf_runs i INDEXED BY hf_runs_due
+            WHERE i.owner IS NULL AND i.due_at = r.due_at AND i.number = r.number)
+        OR owner IS NULL AND inbox_seq > seen_seq AND NOT EXISTS (
+           SELECT 1 FROM hf_runs i INDEXED BY hf_runs_posted
+            WHERE i.owner IS NULL AND i.inbox_seq > i.seen_seq AND i.number = r.number)
+        OR owner IS NOT NULL AND NOT EXISTS (
+           SELECT 1 FROM hf_runs i INDEXED BY hf_runs_owner WHERE i.owner = r.owner AND i.number = r.number)
+"""
+_INDEXES: Final = ("hf_runs_due", "hf_runs_posted", "hf_runs_owner", "hf_runs_parent")
+"""They hold nothing that the rows do not. Those that find a run by id or key are witnesses, and never made again."""
 _encode: Final = msgspec.json.encode
 
 
@@ -137,6 +154,12 @@ def set_aside(db: Db, row: RunRow, reason: str) -> None:
         "WHERE number = ?",
         (str(aside.status), reason, crc, row.number),
     )
+
+
+def reindex(db: Db) -> None:
+    """Make the indexes that only say what is to be done again, from the rows."""
+    for index in _INDEXES:
+        db.rows(f"REINDEX {index}")
 
 
 def release(db: Db, worker: WorkerId, keep: Sequence[RunId]) -> int:

@@ -13,9 +13,10 @@ from holdfast.store.sqlite.rows import SELECT, read_row
 
 Asked = apsw.Connection | apsw.Cursor
 _BY_NUMBER: Final = SELECT + "NOT INDEXED WHERE r.number = ?"
+# As many as a page of the index can hold, on either side.
 _NEIGHBOURS: Final = """
-    SELECT * FROM (SELECT run, number FROM hf_runs WHERE run >= ?1 ORDER BY run LIMIT 1)
-    UNION ALL SELECT * FROM (SELECT run, number FROM hf_runs WHERE run < ?1 ORDER BY run DESC LIMIT 1)
+    SELECT * FROM (SELECT run, number FROM hf_runs WHERE run >= ?1 ORDER BY run LIMIT 256)
+    UNION ALL SELECT * FROM (SELECT run, number FROM hf_runs WHERE run < ?1 ORDER BY run DESC LIMIT 256)
 """
 
 
@@ -31,11 +32,15 @@ def find_run(asked: Asked, run: RunId) -> RunRow | None:
     if rows:
         row = read_row(rows[0])
         return replace(row, run=run, damage=row.damage or "the index that finds it leads to another run")
-    # An altered entry stands where the right one stood, so it is a neighbour of the place that was looked at.
-    for key, number in fetch(asked, _NEIGHBOURS, (raw,)):
-        found = fetch(asked, _BY_NUMBER, (number,))
-        if found and key != raw and found[0][1] == raw:
-            return replace(read_row(found[0]), damage="the index that finds it does not know it")
+    # An altered entry stands where the right one stood, or leads past its page's others: look at the place itself.
+    neighbours = fetch(asked, _NEIGHBOURS, (raw,))
+    after = sum(key >= raw for key, _ in neighbours if isinstance(key, bytes))
+    near = {number for _, number in (*neighbours[:1], *neighbours[after : after + 1])}
+    for key, number in neighbours:
+        if key == raw or number in near:
+            found = fetch(asked, _BY_NUMBER, (number,))
+            if found and found[0][1] == raw:
+                return replace(read_row(found[0]), damage="the index that finds it does not know it")
     return None
 
 
