@@ -63,7 +63,7 @@ def test_runs_that_share_their_commits_survive_deaths_of_their_recoveries_too(st
     points, _ = stages[0].count(orders(3))
     deaths = 0
     for _ in range(5):
-        # How many points there are depends on which commits were shared: a late one may not come, so go on until 20 did.
+        # How many points there are depends on which commits were shared, so that a late one may not come.
         trials = [[AtPoint(chance.randint(1, points)) for _ in range(chance.randint(1, 3))] for _ in range(20)]
         deaths += end_all(stages, orders(3), trials)
         if deaths >= 20:

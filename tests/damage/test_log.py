@@ -4,12 +4,12 @@ import asyncio
 import os
 import random
 import struct
-import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import anyio
 import apsw
 import pytest
 
@@ -74,7 +74,9 @@ def _write(folder: Path, sizes: Sequence[int], *, checkpoint: int = 0) -> Iterat
     connection = apsw.Connection(str(path))
     try:
         connection.execute(f"PRAGMA page_size={_PAGE}; PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL").fetchall()
-        connection.execute(f"PRAGMA wal_autocheckpoint={checkpoint}; CREATE TABLE t (i INTEGER PRIMARY KEY, body)").fetchall()
+        connection.execute(
+            f"PRAGMA wal_autocheckpoint={checkpoint}; CREATE TABLE t (i INTEGER PRIMARY KEY, body)"
+        ).fetchall()
         for size in sizes:
             with connection:
                 for _ in range(size):
@@ -91,7 +93,9 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Image:
 
 
 @pytest.mark.parametrize("place", [0, 4, 9, 17, 24, 24 + _PAGE - 1], ids=["page", "size", "salt", "sum", "body", "end"])
-def test_a_bit_flipped_in_any_frame_before_the_last_three_commits_shows(image: Image, tmp_path: Path, place: int) -> None:
+def test_a_bit_flipped_in_any_frame_before_the_last_three_commits_shows(
+    image: Image, tmp_path: Path, place: int
+) -> None:
     """SQLite ends the log there without a word; what follows proves that commits were on disk."""
     commits = image.commits()
     assert len(commits) > 30
@@ -192,7 +196,7 @@ async def _left_open(folder: Path) -> Path:
             await runtime.run(tale, number, key=("tale", number))
         for suffix in ("", "-wal"):
             # By another process: a handle that this one closes would drop the store's locks.
-            subprocess.run(["cp", f"{folder}/open.db{suffix}", f"{path}{suffix}"], check=True)
+            await anyio.run_process(["cp", f"{folder}/open.db{suffix}", f"{path}{suffix}"])
     assert os.path.getsize(f"{path}-wal") > 100_000
     return path
 

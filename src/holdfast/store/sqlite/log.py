@@ -43,7 +43,7 @@ def lost_commit(log: Read, log_bytes: int, database: Read, page_bytes: int, know
 
 
 class _Log:
-    """A log's header and frames; its checksum is two running sums over words in the byte order that the header names."""
+    """A log's header and frames; a checksum is two running sums over words, in the byte order that the header names."""
 
     def __init__(self, read: Read, log_bytes: int, page_bytes: int) -> None:
         self._read, self._page_bytes = read, page_bytes
@@ -57,7 +57,7 @@ class _Log:
         """What marks this log's frames from those of former ones; a damaged header does not say, its frames do."""
 
     def commits_behind(self, known: int) -> tuple[int | None, int]:
-        """Return where the first commit ends that was synced, by the whole frame behind it, and the last that is whole."""
+        """Return where the first commit ends that a whole frame follows, so it was synced; and the last whole one."""
         before, synced, end = self._stored(known), None, 0
         for frame in self.frames(known + 1):
             whole = frame.salt == self.salt and self._sum(frame, before) == frame.stored
