@@ -3,7 +3,7 @@
 import argparse
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import partial
 from typing import Final
@@ -19,18 +19,23 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from tests.chaos import summary
-from tests.chaos.campaign import Campaign, campaigns, replay
+from tests.chaos import flips, summary
+from tests.chaos.campaign import Campaign, controls, kills, power, replay
 from tests.chaos.controls import CONTROLS
 
+_CAMPAIGNS: Final[Mapping[str, Campaign]] = {
+    "kills": kills,
+    "power": power,
+    "flips": flips.campaign,
+    "controls": controls,
+}
 _IN_FULL: Final = {"kills": 10_000, "power": 20_000, "flips": 2_000, "controls": 20 * len(CONTROLS)}
 """How much of each is tried if nothing else is said; less than that is shown and not kept."""
 
 
 def main() -> int:
     """Return 0 when no campaign found anything."""
-    known_campaigns = campaigns()
-    options = _parser(list(known_campaigns)).parse_args()
+    options = _parser().parse_args()
     if options.replay:
         broken = replay(options.replay)
         print(broken or "nothing was broken")
@@ -41,7 +46,7 @@ def main() -> int:
         "flips": options.flips,
         "controls": options.controls,
     }
-    chosen = {name: campaign for name, campaign in known_campaigns.items() if options.only in (None, name)}
+    chosen = {name: campaign for name, campaign in _CAMPAIGNS.items() if options.only in (None, name)}
     parts = _run(chosen, wanted, options.seed)
     sys.stdout.write(summary.as_json(parts).decode() if options.json else summary.as_page(parts))
     return 1 if any(part["failures"] for part in parts.values()) else 0
@@ -76,18 +81,14 @@ def _advance(progress: Progress, bar: TaskID, steps: int) -> None:
         progress.console.print(f"{task.description}: {task.completed:,.0f} after {task.elapsed or 0:,.0f} s")
 
 
-def _parser(names: Sequence[str]) -> argparse.ArgumentParser:
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description="Kill real processes, cut the power.")
-    parser.add_argument("--only", choices=names, help="one campaign instead of all")
+    parser.add_argument("--only", choices=_CAMPAIGNS, help="one campaign instead of all")
     parser.add_argument("--kills", type=int, default=_IN_FULL["kills"], help="how many deaths (%(default)s)")
     parser.add_argument(
         "--images", type=int, default=_IN_FULL["power"], help="how many disks after a power loss (%(default)s)"
     )
-    if "flips" in names:
-        parser.add_argument(
-            "--flips", type=int, default=_IN_FULL["flips"], help="how many damaged stores (%(default)s)"
-        )
-    parser.set_defaults(flips=_IN_FULL["flips"])
+    parser.add_argument("--flips", type=int, default=_IN_FULL["flips"], help="how many damaged stores (%(default)s)")
     parser.add_argument(
         "--controls", type=int, default=_IN_FULL["controls"], help="how many plays of twins (%(default)s)"
     )

@@ -1,7 +1,5 @@
 """The campaigns: thousands of trials by seed, two at a time, each failure with what plays it again."""
 
-import importlib
-import importlib.util
 import random
 import re
 import tempfile
@@ -99,7 +97,7 @@ def _parsed(text: str) -> Death:
     return AtCall(int(found[2]), "before" if found[3] == "b" else "after")
 
 
-class _Shared:
+class Shared:
     """A result that two threads add to, and the numbers that they draw their work from."""
 
     def __init__(self, tick: Tick) -> None:
@@ -137,9 +135,9 @@ class _Shared:
         return len(self.result.failures) >= _MOST_FAILURES
 
 
-def _do(work: Callable[[Killer, Path], None]) -> None:
+def in_two(work: Callable[[Killer, Path], None], new: Callable[[], Killer] = new_killer) -> None:
     """Do `work` on two killers at once."""
-    with scratch() as folder, new_killer() as one, new_killer() as other, ThreadPoolExecutor(2) as threads:
+    with scratch() as folder, new() as one, new() as other, ThreadPoolExecutor(2) as threads:
         halves = [threads.submit(work, killer, folder / str(at)) for at, killer in enumerate((one, other))]
         for half in halves:
             half.result()
@@ -147,7 +145,7 @@ def _do(work: Callable[[Killer, Path], None]) -> None:
 
 def kills(seed: int, wanted: int, tick: Tick) -> Result:
     """Kill programs until `wanted` deaths were died, about half of them by recoveries."""
-    shared, started = _Shared(tick), time.monotonic()
+    shared, started = Shared(tick), time.monotonic()
 
     def work(killer: Killer, folder: Path) -> None:
         stage = Stage(killer, folder)
@@ -163,7 +161,7 @@ def kills(seed: int, wanted: int, tick: Tick) -> Result:
                 shared.done(ended.deaths, trials=1, kills=ended.deaths, during_recovery=again, runs=trial.runs)
                 shared.add(_doubts(ended))
 
-    _do(work)
+    in_two(work)
     shared.result.seconds = time.monotonic() - started
     return shared.result
 
@@ -180,7 +178,7 @@ def _doubts(ended: Ended) -> Counter[str]:
 
 def power(seed: int, wanted: int, tick: Tick) -> Result:
     """Take up `wanted` different disks, from recordings of one and of several runs."""
-    shared, started = _Shared(tick), time.monotonic()
+    shared, started = Shared(tick), time.monotonic()
     disks: set[bytes] = set()
 
     def work(killer: Killer, folder: Path) -> None:
@@ -202,7 +200,7 @@ def power(seed: int, wanted: int, tick: Tick) -> Result:
                 failure = None if refused is None else _kept(loss, refused)
                 shared.done(1, failure, images=1, acknowledgements=len(image.acks))
 
-    _do(work)
+    in_two(work)
     shared.result.add(different_disks=len(disks))
     shared.result.seconds = time.monotonic() - started
     return shared.result
@@ -218,7 +216,7 @@ def _kept(loss: Loss, refused: Refused) -> str:
 
 def controls(seed: int, wanted: int, tick: Tick) -> Result:
     """Play the negative controls in turn: each twin must be caught, and Holdfast never accused."""
-    shared, started = _Shared(tick), time.monotonic()
+    shared, started = Shared(tick), time.monotonic()
     plays = [(CONTROLS[number % len(CONTROLS)], seed + number // len(CONTROLS)) for number in range(wanted)]
 
     def work(killer: Killer, folder: Path) -> None:
@@ -232,7 +230,7 @@ def controls(seed: int, wanted: int, tick: Tick) -> Result:
             failure = None if accused is None else f"{control.twin}, seed {own_seed}: Holdfast accused: {accused}"
             shared.done(1, failure, sound_plays=1, falsely_accused=int(accused is not None))
 
-    _do(work)
+    in_two(work)
     shared.result.seconds = time.monotonic() - started
     return shared.result
 
@@ -250,11 +248,3 @@ def replay(text: str) -> str | None:
 
 Campaign = Callable[[int, int, Tick], Result]
 """Goes on from a seed until as much was tried as wanted."""
-
-
-def campaigns() -> dict[str, Campaign]:
-    """Return every campaign by name; damage has a module of its own, with a `campaign` in it."""
-    found: dict[str, Campaign] = {"kills": kills, "power": power}
-    if importlib.util.find_spec("tests.chaos.flips") is not None:
-        found["flips"] = importlib.import_module("tests.chaos.flips").campaign
-    return {**found, "controls": controls}
