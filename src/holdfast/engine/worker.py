@@ -59,6 +59,7 @@ class Worker:
         self._faults: Counter[RunId] = Counter()
         self._unwritable: dict[RunId, StoreRefused] = {}
         self._refused: StoreRefused | None = None
+        self._reap_at = 0.0
         self.trouble: asyncio.Future[StoreUnavailable] = asyncio.get_running_loop().create_future()
         """Set when the store first failed a run of this worker's."""
 
@@ -74,6 +75,7 @@ class Worker:
         except BaseException:
             self._unlock()
             raise
+        self._reap_at = asyncio.get_running_loop().time() + _REAP_SECONDS
         self._loop_task = asyncio.create_task(self._work(), name=f"holdfast worker {self.id}")
 
     @property
@@ -99,14 +101,13 @@ class Worker:
 
     async def _work(self) -> None:
         """Claim, drive and rest until stopped."""
-        reap_at = asyncio.get_running_loop().time() + _REAP_SECONDS
         while not self._stopping:
             bell = self._store.watch(None)
             self._space.clear()
             try:
-                if asyncio.get_running_loop().time() >= reap_at:
+                if asyncio.get_running_loop().time() >= self._reap_at:
+                    self._reap_at = asyncio.get_running_loop().time() + _REAP_SECONDS
                     await self.reap()
-                    reap_at = asyncio.get_running_loop().time() + _REAP_SECONDS
                 claimed = await self._claim()
                 self._refused = None
                 if not claimed:
@@ -156,8 +157,15 @@ class Worker:
                     await self._store.pulse(self.id)
             elif self._lock_folder is not None:
                 await self._reap(row, self._lock_folder)
-        for mended in await self._store.scrub():
-            self._around.log.warning("the store mended itself", what=mended)
+        await self._scrub()
+
+    async def _scrub(self) -> None:
+        """Let the store look for runs that it has lost; rows that cannot be read must not keep the others waiting."""
+        try:
+            for mended in await self._store.scrub():
+                self._around.log.warning("the store mended itself", what=mended)
+        except StoreRefused as error:
+            self._around.log.error("some runs cannot be looked at", error=str(error))
 
     async def _sweep(self) -> None:
         """Remove the locks of workers that died before a row named them, or after theirs was gone."""
@@ -236,6 +244,10 @@ class Worker:
         self._faults[run] += 1
         # What is damaged stays so; anything else may pass.
         if self._faults[run] < (_REFUSED_TWICE if isinstance(error, StoreRefused) else limits.STALLS):
+            if isinstance(error, StoreRefused):
+                # Its lease is given up at once: on a damaged page many runs come here, one after the other.
+                self._reap_at = 0.0
+                self._space.set()
             return
         try:
             await _quarantine(drive, error)
@@ -246,7 +258,7 @@ class Worker:
 
     def refusal(self, run: RunId) -> StoreRefused | None:
         """Say why this worker cannot drive a run, if it is that the store is damaged; anything else may pass."""
-        return self._unwritable.get(run) or self._refused
+        return self._unwritable.get(run) or (self._refused if run not in self._driving else None)
 
     def _trouble(self, error: StoreUnavailable) -> None:
         if not self.trouble.done():
