@@ -19,7 +19,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from tests.chaos import flips, summary
+from tests.chaos import disks, flips, summary
 from tests.chaos.campaign import Campaign, controls, kills, power, replay
 from tests.chaos.controls import CONTROLS
 
@@ -27,9 +27,10 @@ _CAMPAIGNS: Final[Mapping[str, Campaign]] = {
     "kills": kills,
     "power": power,
     "flips": flips.campaign,
+    "disks": disks.campaign,
     "controls": controls,
 }
-_IN_FULL: Final = {"kills": 10_000, "power": 20_000, "flips": 2_000, "controls": 20 * len(CONTROLS)}
+_IN_FULL: Final = {"kills": 10_000, "power": 20_000, "flips": 2_000, "disks": 120, "controls": 20 * len(CONTROLS)}
 """How much of each is tried if nothing else is said; less than that is shown and not kept."""
 
 
@@ -44,9 +45,15 @@ def main() -> int:
         "kills": options.kills,
         "power": options.images,
         "flips": options.flips,
+        "disks": options.disks,
         "controls": options.controls,
     }
     chosen = {name: campaign for name, campaign in _CAMPAIGNS.items() if options.only in (None, name)}
+    if "disks" in chosen and (why := disks.cannot_mount()) is not None:
+        print(f"not tried: {why}", file=sys.stderr)
+        del chosen["disks"]
+        if not chosen:
+            return 2
     parts = _run(chosen, wanted, options.seed)
     sys.stdout.write(summary.as_json(parts).decode() if options.json else summary.as_page(parts))
     return 1 if any(part["failures"] for part in parts.values()) else 0
@@ -89,6 +96,12 @@ def _parser() -> argparse.ArgumentParser:
         "--images", type=int, default=_IN_FULL["power"], help="how many disks after a power loss (%(default)s)"
     )
     parser.add_argument("--flips", type=int, default=_IN_FULL["flips"], help="how many damaged stores (%(default)s)")
+    parser.add_argument(
+        "--disks",
+        type=int,
+        default=_IN_FULL["disks"],
+        help="how many full and read-only disks; needs root (%(default)s)",
+    )
     parser.add_argument(
         "--controls", type=int, default=_IN_FULL["controls"], help="how many plays of twins (%(default)s)"
     )
