@@ -282,11 +282,9 @@ class SqliteStore:
         return [WorkerRow(*row[1:]) for row in rows if is_id(row[1])]
 
     async def scrub(self) -> Sequence[str]:
-        stretch = (self._scrubbed, _STRETCH)
-        self._scrubbed += _STRETCH  # one that cannot be read is not looked at again and again
         with self._read() as connection:
-            lost = fetch(connection, leasing.LOST, stretch)
-            after = fetch(connection, leasing.STRETCH_END, stretch)[0][0]
+            lost = fetch(connection, leasing.LOST, (self._scrubbed, _STRETCH))
+            after = fetch(connection, leasing.STRETCH_END, (self._scrubbed, _STRETCH))[0][0]
         self._scrubbed = after if isinstance(after, int) else 0
         if not lost:
             return ()
