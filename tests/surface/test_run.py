@@ -290,6 +290,6 @@ def made(length: int) -> str:
 async def narrow(ctx: hf.Context) -> int:
     await ctx.step(made, 1)
     if "NARROW" in os.environ:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))
     return len(await ctx.step(made, 100_000))
 """
