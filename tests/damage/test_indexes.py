@@ -146,6 +146,28 @@ async def soon_in_doubt(run: hf.Run[Any]) -> None:
             return
 
 
+async def test_a_run_that_a_damaged_index_calls_due_is_not_claimed_before_its_time(tmp_path: Path) -> None:
+    """The row says when a run may be claimed, and its checksum covers that; the index only says where to look."""
+    path = tmp_path / "store.db"
+    async with opened(path, work=False) as runtime:
+        await runtime.start(tale, "first", key="first")
+        later = await runtime.start(tale, "later", key="later", delay=3600)
+        due = await runtime.start(tale, "due", key="due")
+    [[due_at]] = tamper.query(path, "SELECT due_at FROM hf_runs WHERE run = ?", [id_bytes(due.id)])
+    old, new = (due_at.to_bytes(8, "big") + bytes([_number(path, run.id)]) for run in (due, later))
+    IndexPage(path, "hf_runs_due").exchange(old, new)
+    store = await SqliteStore.open(str(path))
+    await store.register(WorkerId("w"), lock=None)
+    early = [lease.row.key for lease in await store.claim(WorkerId("w"), _SERVES, limit=10)]
+    assert len(await store.scrub()) == 1
+    mended = [lease.row.key for lease in await store.claim(WorkerId("w"), _SERVES, limit=10)]
+    row = await store.get(later.id)
+    await store.close()
+    assert (early, mended) == (["first"], ["due"])
+    assert row is not None
+    assert (row.status, row.damage) == (hf.Status.QUEUED, ""), "a sound run was set aside"
+
+
 async def test_a_scrub_finds_what_an_index_lost_and_says_so_once(tmp_path: Path) -> None:
     """The index is made again from the rows, after which a claim finds the run and there is nothing more to mend."""
     path = tmp_path / "store.db"
@@ -212,13 +234,13 @@ async def test_a_store_in_memory_has_nothing_to_scrub() -> None:
 # A run that its id does not find
 
 
-class IdIndex:
-    """The page of the index that finds runs by id, in a store so small that it has one."""
+class IndexPage:
+    """The page of an index, in a store so small that it has one."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, name: str = "sqlite_autoindex_hf_runs_1") -> None:
         self._path = path
         [[page_bytes]] = tamper.query(path, "PRAGMA page_size")
-        [[root]] = tamper.query(path, "SELECT rootpage FROM sqlite_master WHERE name = 'sqlite_autoindex_hf_runs_1'")
+        [[root]] = tamper.query(path, "SELECT rootpage FROM sqlite_master WHERE name = ?", [name])
         self._begin = (root - 1) * page_bytes
         self._page = bytearray(path.read_bytes()[self._begin : self._begin + page_bytes])
 
@@ -229,6 +251,12 @@ class IdIndex:
     def flip(self, place: int, bit: int) -> None:
         """Flip a bit of the page."""
         self._page[place] ^= 1 << bit
+        self._write()
+
+    def exchange(self, old: bytes, new: bytes) -> None:
+        """Put other bytes where these stand."""
+        place = self._page.index(old)
+        self._page[place : place + len(old)] = new
         self._write()
 
     def drop(self, run: RunId) -> None:
@@ -255,7 +283,7 @@ async def test_a_run_whose_id_was_altered_in_the_index_is_damaged_and_not_unknow
     whole = path.read_bytes()
     for byte in range(16):
         path.write_bytes(whole)
-        index = IdIndex(path)
+        index = IndexPage(path)
         index.flip(index.place(ids[word]) + byte, byte % 8)
         store = await SqliteStore.open(str(path), synchronous="OFF")
         row = await store.get(ids[word])
@@ -270,7 +298,7 @@ async def test_a_run_that_its_key_knows_and_its_id_does_not_is_damaged(tmp_path:
     """Whoever starts it again, or looks for it by its key, is told so instead of waiting for a run that is unknown."""
     path = tmp_path / "store.db"
     ids = await queue(path, ["one", "two", "three"])
-    IdIndex(path).drop(ids["two"])
+    IndexPage(path).drop(ids["two"])
     async with opened(path, work=False) as runtime:
         with pytest.raises(Damaged, match=f"run {ids['two']}: the index that finds it does not know it"):
             await runtime.start(tale, "two", key="two")
