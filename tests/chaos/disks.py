@@ -3,6 +3,7 @@
 import asyncio
 import os
 import random
+import shutil
 import subprocess
 import sys
 import time
@@ -143,6 +144,15 @@ def fill(folder: Path, left_bytes: int) -> None:
         os.close(file)
 
 
+def _make_room(folder: str) -> None:
+    os.unlink(f"{folder}/fill")
+    place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(place)  # only then are the blocks free
+    finally:
+        os.close(place)
+
+
 def prepare_store(folder: str, ledger: str, killed: bool) -> None:
     """Leave a store behind in which a run has ended; closed, or by a process that has died."""
 
@@ -171,9 +181,12 @@ async def attempt(folder: str, ledger: str, plan: Plan, struck: bool) -> str:
             waiting = asyncio.ensure_future(run.result())
             either: set[asyncio.Future[Any]] = {waiting, worker.trouble}
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-            if not waiting.done() and plan.fault == "full for a while":
-                os.unlink(f"{folder}/fill")
-                return f"went on: result {await waiting}"
+            struck = not waiting.done() or waiting.exception() is not None
+            if struck and plan.fault == "full for a while":
+                waiting.cancel()
+                _make_room(folder)
+                # Asked again: a question that struck the full disk was refused, which is no matter of the run's.
+                return f"went on: result {await run.result()}"
             if not waiting.done():
                 waiting.cancel()
                 raise worker.trouble.result()
@@ -210,9 +223,12 @@ class Disk:
                 _call("mount", "-o", "remount,rw", str(self.place))
             case "read-only during":
                 _call("umount", str(self.place))
+                # A copy: where anything still holds the old mount, the same image would come back as it was.
+                mended = self._image.with_suffix(".mended")
+                shutil.copy(self._image, mended)
                 # 1 says that it mended something.
-                _call("e2fsck", "-fy", str(self._image), fine=(0, 1))
-                _mount(self._image, self.place)
+                _call("e2fsck", "-fy", str(mended), fine=(0, 1))
+                _mount(mended, self.place)
             case _:
                 (self.place / "fill").unlink(missing_ok=True)
 
@@ -233,7 +249,6 @@ def mounted(folder: Path, *, mb: int, block_bytes: int) -> Iterator[Disk]:
         if place.is_mount() and subprocess.run(["umount", place], capture_output=True).returncode:
             _call("umount", "--lazy", str(place))
         place.rmdir()
-        image.unlink()
 
 
 def _mount(image: Path, place: Path) -> None:
