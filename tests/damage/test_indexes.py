@@ -394,17 +394,31 @@ async def test_a_page_of_ended_runs_that_cannot_be_read_keeps_no_other_run_waiti
     async with opened(path) as runtime:
         await asyncio.gather(*(runtime.run(tale, f"ended {number}", key=f"ended {number}") for number in range(40)))
     await queue(path, ["due"])
-    break_page(path, "ended 3")
+    [[run]] = tamper.query(path, "SELECT run FROM hf_runs WHERE key = 'ended 3'")
+    break_page(path, run, b"tale")
     assert await answer(path, "due") == "due"
 
 
-def break_page(path: Path, key: str) -> None:
-    """Make the page of a run's row unreadable."""
+async def test_a_run_whose_journal_is_on_an_unreadable_page_is_set_aside_without_a_traceback(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Damage is no fault of the program's: one line says it, and drawing stacks holds up no other run."""
+    path = tmp_path / "store.db"
+    await queue(path, ["one"])
+    break_page(path, b"RunStarted", b"")
+    with pytest.raises(hf.RunError, match="quarantined: damaged: driving it failed again and again: StoreRefused"):
+        await answer(path, "one")
+    said = capsys.readouterr().err
+    assert "the run cannot be read" in said
+    assert "Traceback" not in said
+
+
+def break_page(path: Path, what: bytes, beside: bytes) -> None:
+    """Make a table's page unreadable that has something, with something else not far behind it."""
     [[page_bytes]] = tamper.query(path, "PRAGMA page_size")
-    [[run]] = tamper.query(path, "SELECT run FROM hf_runs WHERE key = ?", [key])
     raw = bytearray(path.read_bytes())
-    # The row is where the id stands beside the name; a leaf of a table begins with 13.
-    places = [place for place in _places(raw, bytes(run)) if b"tale" in raw[place : place + 60]]
+    # A leaf of a table begins with 13.
+    places = [place for place in _places(raw, what) if beside in raw[place : place + 60]]
     page = next(place // page_bytes * page_bytes for place in places if raw[place // page_bytes * page_bytes] == 13)
     raw[page] = 77
     path.write_bytes(raw)

@@ -226,6 +226,10 @@ class Worker:
         except StoreUnavailable as error:
             self._around.log.error("the run waits for the store", run=run, error=str(error))
             self._trouble(error)
+        except StoreRefused as error:
+            # Damage, which is nobody's fault: no traceback, which takes longer to draw than the run to be set aside.
+            self._around.log.error("the run cannot be read", run=run, error=str(error))
+            await self._fault(drive, error)
         except asyncio.CancelledError:
             if not self._stopping:
                 raise
