@@ -6,7 +6,7 @@ import struct
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -133,10 +133,10 @@ class Stage:
 
 
 @contextmanager
-def archives(killer: Killer) -> Iterator[list[tuple[Archive, Archive]]]:
-    """Give archives of every size."""
+def archives(killer: Killer, sizes: Sequence[int] = SIZES) -> Iterator[list[tuple[Archive, Archive]]]:
+    """Give archives of these sizes."""
     with scratch() as folder:
-        yield [build(killer, folder / str(size), size) for size in SIZES]
+        yield [build(killer, folder / str(size), size) for size in sizes]
 
 
 def campaign(seed: int, wanted: int, tick: Tick) -> Result:

@@ -22,7 +22,7 @@ def killer() -> Iterator[Killer]:
 @pytest.fixture(scope="module")
 def made(killer: Killer) -> Iterator[list[tuple[Archive, Archive]]]:
     """Archives that nobody may change."""
-    with archives(killer) as made:
+    with archives(killer, [1, 2]) as made:
         yield made
 
 
@@ -47,9 +47,7 @@ def test_a_twin_that_looks_at_no_checksum_is_caught(killer: Killer, made: list[t
     """A check that lets a broken twin pass would let a broken Holdfast pass."""
     with scratch() as folder:
         stage = Stage(killer, folder / "trial", twin="blind")
-        said = (stage.play(*draw(f"{_SEED}/{number}", made)).wrong for number in range(200))
-        caught = next((wrong for wrong in said if any(" answered " in word for word in wrong)), None)
-    assert caught is not None
+        assert any(stage.play(*draw(f"{_SEED}/{number}", made)).wrong for number in range(200))
 
 
 def test_a_log_is_flipped_where_a_crash_cannot_have_torn_it(made: list[tuple[Archive, Archive]]) -> None:
