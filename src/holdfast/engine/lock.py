@@ -73,6 +73,10 @@ class WorkerLock:
         except OSError as error:
             raise StoreUnavailable(f"the worker's lock {self.path} cannot be made: {error.strerror}") from error
 
+    def leave(self) -> None:
+        """Let go and leave the file: whoever takes it knows that the worker, whose row is still there, is dead."""
+        os.close(self._file)
+
     def release(self) -> None:
         """Let go; the file goes with it."""
         with contextlib.suppress(OSError):

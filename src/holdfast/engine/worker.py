@@ -88,8 +88,8 @@ class Worker:
         return self._app.get(name) is not None
 
     def add_run(self, run: RunId) -> None:
-        """Let a narrowed worker claim one more run."""
-        if self._only is not None and run not in self._driving:
+        """Let a narrowed worker claim one more run, now or when it has lost the lease that it drives it under."""
+        if self._only is not None:
             self._only.add(run)
             self._space.set()
 
@@ -286,6 +286,9 @@ class Worker:
             await self._store.void(self.id, why="stopped")
         except StoreError as error:
             self._around.log.warning("the store did not take the goodbye", error=str(error))
+            if self._lock is not None:
+                self._lock.leave()
+                self._lock = None
         self._unlock()
 
     def _unlock(self) -> None:
