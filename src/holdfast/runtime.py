@@ -66,9 +66,7 @@ class Runtime:
 
     def __init__(self, store: Store, app: App, *, concurrency: int) -> None:
         self._store, self._app, self._concurrency = store, app, concurrency
-        path = getattr(store, "path", None)
-        self._lock_folder = os.path.realpath(path) + "-workers" if path is not None else None
-        self._client = LocalClient(store, lock_folder=self._lock_folder)
+        self._client = LocalClient(store)
         self._worker: Worker | None = None
         self._closing = AsyncExitStack()
         self._portal: Any = None
@@ -81,9 +79,7 @@ class Runtime:
     async def _start_working(self, only: set[RunId] | None) -> None:
         deps = await self._build_deps()
         around = Surroundings(deps=deps, secrets=Secrets(self._app.secrets), log=Log())
-        self._worker = Worker(
-            self._store, self._app, around, concurrency=self._concurrency, lock_folder=self._lock_folder
-        )
+        self._worker = Worker(self._store, self._app, around, concurrency=self._concurrency)
         await self._worker.start(only=only)
         self._client.serves = self._app.serves
         self._client.refusal = self._worker.refusal

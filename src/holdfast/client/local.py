@@ -56,8 +56,8 @@ def reason_of(row: RunRow) -> str:
 class LocalClient:
     """Asks the store; never a worker."""
 
-    def __init__(self, store: Store, *, tenant: str = TENANT, lock_folder: str | None = None) -> None:
-        self._store, self._tenant, self._lock_folder = store, tenant, lock_folder
+    def __init__(self, store: Store, *, tenant: str = TENANT) -> None:
+        self._store, self._tenant = store, tenant
         self.serves: Callable[[], Mapping[str, str]] | None = None
         """What a worker of this process can drive, by name and code version; a rest that it can end is none."""
         self.refusal: Callable[[RunId], StoreRefused | None] = lambda run: None
@@ -281,7 +281,7 @@ class LocalClient:
             WorkerInfo(
                 id=row.worker,
                 started_at=as_time(row.started_at),
-                lock=os.path.join(self._lock_folder, row.lock) if self._lock_folder and row.lock else None,
+                lock=os.path.join(self._store.lock_folder, row.lock) if self._store.lock_folder and row.lock else None,
                 runs=[run.run for run in held if run.owner == row.worker],
             )
             for row in await self._store.workers()

@@ -39,12 +39,10 @@ _REFUSED_TWICE: Final = 2
 class Worker:
     """Drives up to `concurrency` runs at once on the event loop it was started on."""
 
-    def __init__(
-        self, store: Store, app: App, around: Surroundings, *, concurrency: int, lock_folder: str | None
-    ) -> None:
+    def __init__(self, store: Store, app: App, around: Surroundings, *, concurrency: int) -> None:
         self.id: WorkerId = new_worker_id()
         self._store, self._app, self._around = store, app, around
-        self._concurrency, self._lock_folder = concurrency, lock_folder
+        self._concurrency, self._lock_folder = concurrency, store.lock_folder
         self._lock: WorkerLock | None = None
         self._driving: dict[RunId, tuple[asyncio.Task[None], Drive | None]] = {}
         self._only: set[RunId] | None = None

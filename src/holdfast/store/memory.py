@@ -69,6 +69,7 @@ class MemoryStore:
 
     def __init__(self, *, clock: Clock = system_clock) -> None:
         self.id, self.epoch = str(new_worker_id()), 1
+        self.lock_folder: str | None = None
         self.now = clock
         self._rows: dict[RunId, RunRow] = {}
         self._keys: dict[tuple[str, str], RunRow] = {}
@@ -240,13 +241,17 @@ class MemoryStore:
             leases.append(Lease(row, worker, row.fence, "started" if row.fence == 1 else "claimed"))
         return leases
 
-    async def register(self, worker: WorkerId, *, lock: str | None) -> None:
-        self._workers.setdefault(worker, WorkerRow(worker, 0, self.now(), lock, 0))
+    async def register(self, worker: WorkerId, *, lock: str | None, about: Mapping[str, str] = {}) -> None:
+        self._workers.setdefault(worker, WorkerRow(worker, 0, self.now(), lock, 0, dict(about), self.now()))
 
     async def pulse(self, worker: WorkerId) -> bool:
         if worker in self._workers:
-            self._workers[worker] = replace(self._workers[worker], pulse=self._workers[worker].pulse + 1)
+            row = self._workers[worker]
+            self._workers[worker] = replace(row, pulse=row.pulse + 1, beat_at=self.now())
         return worker in self._workers
+
+    def heart(self, worker: WorkerId) -> None:
+        return None
 
     async def workers(self) -> Sequence[WorkerRow]:
         owners = [row.owner for row in self._rows.values()]

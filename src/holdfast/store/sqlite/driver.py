@@ -10,6 +10,7 @@ from hashlib import sha256
 from typing import Any, Final
 
 import apsw
+import msgspec
 from msgspec.structs import replace
 
 from holdfast.core import limits
@@ -48,7 +49,7 @@ from holdfast.store.sqlite.connection import connect, prepare, translated
 from holdfast.store.sqlite.database import Db
 from holdfast.store.sqlite.fetch import fetch, fetch_raw
 from holdfast.store.sqlite.lookup import find_key, find_run
-from holdfast.store.sqlite.rows import POSTS, SELECT, Seal, first_row, read_post, read_row
+from holdfast.store.rows import POSTS, SELECT, Seal, first_row, read_post, read_row
 from holdfast.store.sqlite.transaction import call_guarded
 from holdfast.store.sqlite.writer import Do, Writer
 
@@ -60,9 +61,10 @@ _COUNTED: Final = """
      WHERE run = ?
 """
 _WORKERS: Final = """
-    SELECT w.number, w.worker, w.pulse, w.started_at, w.lock, count(r.number) FROM hf_workers w
+    SELECT w.number, w.worker, w.pulse, w.started_at, w.lock, count(r.number), w.about, w.beat_at FROM hf_workers w
       LEFT JOIN hf_runs r ON r.owner = w.number GROUP BY w.number ORDER BY w.number
 """
+_BEAT: Final = "UPDATE hf_workers SET pulse = pulse + 1, beat_at = ? WHERE worker = ?"
 _STRAY_KEYS: Final = """
     SELECT k.key, hex(r.run) FROM hf_runs r LEFT JOIN hf_keys k ON k.tenant = r.tenant AND k.key = r.key
      WHERE r.key IS NOT NULL AND (k.run, k.name, k.digest, k.conversation)
@@ -75,6 +77,7 @@ _CONSUMED: Final = """
     SELECT r.run, p.seq, p.kind, p.key, p.control, p.at, p.consumed, p.enc, p.guard, p.body
       FROM hf_posts p JOIN hf_runs r ON r.number = p.run WHERE p.consumed IS NOT NULL
 """
+_ABOUT: Final = msgspec.json.Decoder(dict[str, str])
 _CHUNK_TYPES: Final = (int, int, int, str, int, int, int, bytes)
 _STRETCH: Final = 1000
 """How many runs one scrub looks at."""
@@ -97,6 +100,7 @@ class SqliteStore:
         self._synchronous = synchronous
         connection, self._id, self._epoch = prepare(path, clock, synchronous=synchronous)
         guard.protect(path)
+        self._lock_folder = os.path.realpath(path) + "-workers"
         self._first: apsw.Connection | None = connection
         self._bells = Bells()
         self._reader: apsw.Connection | None = None
@@ -127,6 +131,10 @@ class SqliteStore:
     def path(self) -> str:
         """Where the file is."""
         return self._path
+
+    @property
+    def lock_folder(self) -> str:
+        return self._lock_folder
 
     def now(self) -> int:
         return self._clock()
@@ -252,14 +260,14 @@ class SqliteStore:
         with self._read() as connection:
             return leasing.anything_due(connection, serves, self._clock(), suspects)
 
-    async def register(self, worker: WorkerId, *, lock: str | None) -> None:
-        at = self._clock()
+    async def register(self, worker: WorkerId, *, lock: str | None, about: Mapping[str, str] = {}) -> None:
+        at, said = self._clock(), msgspec.json.encode(about).decode()
 
         def run(db: Db) -> int | None:
             db.rows(
-                "INSERT INTO hf_workers (worker, pulse, started_at, lock) VALUES (?, 0, ?, ?) "
+                "INSERT INTO hf_workers (worker, pulse, started_at, lock, about, beat_at) VALUES (?, 0, ?, ?, ?, ?) "
                 "ON CONFLICT (worker) DO NOTHING",
-                (worker, at, lock),
+                (worker, at, lock, said, at),
             )
             return db.worker_number(worker)
 
@@ -267,10 +275,12 @@ class SqliteStore:
         self._refill()
 
     async def pulse(self, worker: WorkerId) -> bool:
-        changed: int = await self._writer.submit(
-            Do(lambda db: db.changed("UPDATE hf_workers SET pulse = pulse + 1 WHERE worker = ?", (worker,)))
-        )
+        at = self._clock()
+        changed: int = await self._writer.submit(Do(lambda db: db.changed(_BEAT, (at, worker))))
         return changed == 1
+
+    def heart(self, worker: WorkerId) -> None:
+        return None
 
     async def workers(self) -> Sequence[WorkerRow]:
         with self._read() as connection:
@@ -279,7 +289,7 @@ class SqliteStore:
         unknown = [row[0] for row in rows if not is_id(row[1])]
         if orphans or unknown:
             await self._writer.submit(Do(lambda db: leasing.free_orphans(db, unknown), rings=(None,)))
-        return [WorkerRow(*row[1:]) for row in rows if is_id(row[1])]
+        return [_worker_row(row) for row in rows if is_id(row[1])]
 
     async def scrub(self) -> Sequence[str]:
         with self._read() as connection:
@@ -523,6 +533,11 @@ def _chunks(connection: apsw.Connection, number: int, after: Cursor) -> list[Sto
     return chunks
 
 
-def lock_folder(path: str) -> str:
-    """Return the folder beside the store where workers keep their locks."""
-    return os.path.realpath(path) + "-workers"
+def _worker_row(values: tuple[Any, ...]) -> WorkerRow:
+    """Return a worker's row; what damage made of it that cannot be read is left out, and proves nothing."""
+    _, worker, pulse, started_at, lock, leases, said, beat_at = values
+    try:
+        about = _ABOUT.decode(said)
+    except (msgspec.DecodeError, TypeError):
+        about = {}
+    return WorkerRow(worker, pulse, started_at, lock if isinstance(lock, str) else None, leases, about, beat_at)
