@@ -11,7 +11,7 @@ from holdfast.store.protocol import Commit, Committed, HeadMoved, InboxMoved, Le
 from holdfast.store.sqlite.beside import add_blobs, add_post, drop_chunks
 from holdfast.store.sqlite.creating import create
 from holdfast.store.sqlite.database import Db
-from holdfast.store.sqlite.rows import Seal
+from holdfast.store.rows import Seal
 
 # The check and the write are one statement: a worker that lost its lease matches no row.
 _ADVANCE: Final = """

@@ -17,7 +17,7 @@ from holdfast.store.protocol import (
 from holdfast.store.sqlite.database import Db
 from holdfast.store.sqlite.fetch import fetch
 from holdfast.store.sqlite.lookup import find_run
-from holdfast.store.sqlite.rows import (
+from holdfast.store.rows import (
     SELECT,
     fixed_of,
     guard,

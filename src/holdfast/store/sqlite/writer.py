@@ -12,6 +12,7 @@ import apsw
 from holdfast.core.errors import HoldfastError, StoreUnavailable
 from holdfast.core.ids import RunId
 from holdfast.store import point
+from holdfast.store.answer import Answer, Failure
 from holdfast.store.bell import Bells
 from holdfast.store.sqlite.connection import BUSY_MS, is_busy, translate
 from holdfast.store.sqlite.database import Db
@@ -75,25 +76,6 @@ class Do:
         """Wake those it was made with."""
         for run in self._rings:
             bells.ring(run)
-
-
-class Failure:
-    """An outcome that is raised to the caller."""
-
-    __slots__ = ("error",)
-
-    def __init__(self, error: BaseException) -> None:
-        self.error = error
-
-
-class Answer(asyncio.Future[Any]):
-    """An outcome to be. It refuses to be cancelled, so that a cancelled caller still learns what was written."""
-
-    __slots__ = ()
-
-    def cancel(self, msg: Any = None) -> bool:
-        """Do nothing: what is queued is written."""
-        return False
 
 
 Item = tuple[Op, Answer]
@@ -229,10 +211,7 @@ class Writer:
                 if not op.quiet or op.run in heard:
                     op.ring(self._bells, outcome)
         for (_, future), outcome in zip(batch, outcomes, strict=True):
-            if outcome.__class__ is Failure:
-                future.set_exception(outcome.error)
-            else:
-                future.set_result(outcome)
+            future.settle(outcome)
         if not self._queue:
             self._idle.set()
         elif not self._scheduled:
