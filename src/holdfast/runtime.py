@@ -20,6 +20,7 @@ from holdfast.core.retry import checked_seconds
 from holdfast.core.status import Status
 from holdfast.core.stepkey import join_key
 from holdfast.engine.app import App
+from holdfast.engine.contender import Told, nobody
 from holdfast.engine.drive import Surroundings
 from holdfast.engine.function import Durable
 from holdfast.engine.log import Log
@@ -64,8 +65,8 @@ async def open_store(address: str, *, create: bool = True) -> Store:
 class Runtime:
     """An open store, with a worker in this process unless it was opened with `work=False`."""
 
-    def __init__(self, store: Store, app: App, *, concurrency: int) -> None:
-        self._store, self._app, self._concurrency = store, app, concurrency
+    def __init__(self, store: Store, app: App, *, concurrency: int, told: Told = nobody) -> None:
+        self._store, self._app, self._concurrency, self._told = store, app, concurrency, told
         self._client = LocalClient(store)
         self._worker: Worker | None = None
         self._closing = AsyncExitStack()
@@ -79,7 +80,7 @@ class Runtime:
     async def _start_working(self, only: set[RunId] | None) -> None:
         deps = await self._build_deps()
         around = Surroundings(deps=deps, secrets=Secrets(self._app.secrets), log=Log())
-        self._worker = Worker(self._store, self._app, around, concurrency=self._concurrency)
+        self._worker = Worker(self._store, self._app, around, concurrency=self._concurrency, told=self._told)
         await self._worker.start(only=only)
         self._client.serves = self._app.serves
         self._client.refusal = self._worker.refusal
@@ -226,6 +227,15 @@ class Runtime:
             except StopAsyncIteration:
                 return
 
+    async def drain(self, grace_seconds: float | timedelta = limits.GRACE_SECONDS) -> None:
+        """Stop working without losing any: claim nothing more, and hand each run over at its next entry.
+
+        What has not come to one when the grace is over is interrupted and handed over there, without a charge. Runs can
+        still be started and read; others drive them.
+        """
+        if self._worker is not None:
+            await self._worker.drain(checked_seconds("grace_seconds=", grace_seconds))
+
     async def close(self) -> None:
         """Stop working, give every lease back, and close the store."""
         try:
@@ -249,6 +259,7 @@ class Opening:
         work: bool,
         concurrency: int,
         only: set[RunId] | None = None,
+        told: Told = nobody,
     ) -> None:
         if isinstance(concurrency, bool) or not isinstance(concurrency, int) or concurrency < 1:
             raise InvalidInput(f"concurrency= is a whole number of at least 1, not {concurrency!r}")
@@ -257,6 +268,7 @@ class Opening:
         if store is not None and not isinstance(store, str) and not hasattr(store, "commit"):
             raise InvalidInput(f"hf.open wants a store's address, such as sqlite:///holdfast.db, not {store!r}")
         self._store, self._app, self._work, self._concurrency, self._only = store, app, work, concurrency, only
+        self._told = told
         self._runtime: Runtime | None = None
         self._plain = ExitStack()
 
@@ -264,7 +276,7 @@ class Opening:
         store = self._store
         if store is None or isinstance(store, str):
             store = await open_store(store or os.environ.get("HOLDFAST_STORE") or DEFAULT_STORE)
-        runtime = self._runtime = Runtime(store, self._app or App(), concurrency=self._concurrency)
+        runtime = self._runtime = Runtime(store, self._app or App(), concurrency=self._concurrency, told=self._told)
         try:
             if self._work:
                 await runtime._start_working(self._only)

@@ -270,6 +270,7 @@ class MemoryStore:
     async def release(self, worker: WorkerId, *, keep: Sequence[RunId] = ()) -> int:
         freed = [row for row in self._rows.values() if row.owner == worker and row.run not in keep]
         self._rows |= {row.run: replace(row, owner=None, stalls=max(0, row.stalls - 1)) for row in freed}
+        self._bells.ring(None)
         return len(freed)
 
     async def post(self, post: NewPost) -> Posted:

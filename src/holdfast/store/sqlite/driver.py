@@ -306,7 +306,7 @@ class SqliteStore:
         return freed
 
     async def release(self, worker: WorkerId, *, keep: Sequence[RunId] = ()) -> int:
-        released: int = await self._writer.submit(Do(lambda db: leasing.release(db, worker, keep)))
+        released: int = await self._writer.submit(Do(lambda db: leasing.release(db, worker, keep), rings=(None,)))
         return released
 
     async def post(self, post: NewPost) -> Posted:
