@@ -55,11 +55,23 @@ async def open_store(address: str, *, create: bool = True) -> Store:
         if not create and not os.path.exists(rest[1:]):
             raise NoStore(f"there is no store at {address}")
         return await SqliteStore.open(rest[1:])
+    if scheme in ("postgresql", "postgres"):
+        return await _open_postgres(address, create=create)
     if scheme == "memory":
         from holdfast.store.memory import MemoryStore  # lazy: only who uses it loads it
 
         return MemoryStore()
-    raise StoreRefused(f"there is no driver for {address!r}: use sqlite:///file.db or memory://")
+    raise StoreRefused(f"there is no driver for {address!r}: use sqlite:///file.db, postgresql://… or memory://")
+
+
+async def _open_postgres(address: str, *, create: bool) -> Store:
+    try:
+        from holdfast.store.postgres import PostgresStore  # lazy: an extra, and only who uses PostgreSQL loads it
+    except ModuleNotFoundError as error:
+        raise StoreRefused(
+            f"a store on PostgreSQL needs {error.name}, which is not installed: pip install 'holdfast[postgres]'"
+        ) from error
+    return await PostgresStore.open(address, create=create)
 
 
 class Runtime:

@@ -1,0 +1,114 @@
+"""Hints between processes: sent after a commit, many at a time; heard on one connection, however many watch."""
+
+import asyncio
+import contextlib
+from typing import Any, Final
+
+import psycopg
+
+from holdfast.core.errors import StoreUnavailable
+from holdfast.core.ids import RunId, id_bytes, id_text, new_worker_id
+from holdfast.store.bell import Bells
+from holdfast.store.postgres.address import Address
+from holdfast.store.postgres.connection import Async, connect, quoted
+
+_GATHER_SECONDS: Final = 0.005
+_MOST_IN_HINT: Final = 220
+"""A hint is at most 8,000 bytes."""
+_DUE: Final = "-"
+_LOOK_SECONDS: Final = 1.0
+_RETRY_SECONDS: Final = 0.5
+
+
+class Hints:
+    """Tells other processes which runs moved, and rings this one's bells for what they tell.
+
+    A hint may be lost, doubled or late: whoever waits looks by himself now and then. NOTIFY is never in a commit,
+    where it would make every worker of the database wait for every other.
+    """
+
+    def __init__(self, address: Address, bells: Bells) -> None:
+        self._address, self._bells = address, bells
+        self._me = str(new_worker_id()).replace("-", "")[:12]
+        self._channel = f"{address.schema}_hints"[:63]
+        self._waiting: set[str] = set()
+        self._wake = asyncio.Event()
+        self._sending: asyncio.Task[None] | None = None
+        self._hearing: asyncio.Task[None] | None = None
+        self.heard = False
+        """True while what others tell is heard."""
+
+    def tell(self, run: RunId | None) -> None:
+        """Let other processes know that a run moved, or that something may be claimed."""
+        self._waiting.add(_DUE if run is None else id_bytes(run).hex())
+        self._wake.set()
+        if self._sending is None:
+            self._sending = asyncio.get_running_loop().create_task(self._send(), name="holdfast hints")
+
+    def listen(self) -> None:
+        """Begin to hear; again is nothing."""
+        if self._hearing is None:
+            self._hearing = asyncio.get_running_loop().create_task(self._hear(), name="holdfast listen")
+
+    async def close(self) -> None:
+        """Stop both."""
+        for task in (self._sending, self._hearing):
+            if task is not None:
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task
+
+    async def _send(self) -> None:
+        connection: Async | None = None
+        try:
+            while True:
+                await self._wake.wait()
+                await asyncio.sleep(_GATHER_SECONDS)
+                self._wake.clear()
+                words, self._waiting = list(self._waiting), set()
+                try:
+                    connection = connection or await connect(self._address)
+                    for first in range(0, len(words), _MOST_IN_HINT):
+                        told = " ".join([self._me, *words[first : first + _MOST_IN_HINT]])
+                        await connection.execute(b"SELECT pg_notify($1, $2)", [self._channel, told])
+                except (psycopg.Error, OSError, StoreUnavailable):
+                    # They were hints: who waits for them looks by himself.
+                    connection = await _closed(connection)
+                    await asyncio.sleep(_RETRY_SECONDS)
+        finally:
+            await _closed(connection)
+
+    async def _hear(self) -> None:
+        connection: Async | None = None
+        try:
+            while True:
+                try:
+                    connection = await connect(self._address, self._address.listen)
+                    await connection.execute(f"LISTEN {quoted(self._channel)}".encode())
+                    self.heard = True
+                    # What moved before this was heard by nobody.
+                    self._bells.ring_all()
+                    while True:
+                        async for hint in connection.notifies(timeout=_LOOK_SECONDS):
+                            self._ring(hint)
+                        await connection.execute(b"SELECT 1")
+                except (psycopg.Error, OSError, StoreUnavailable):
+                    self.heard = False
+                    connection = await _closed(connection)
+                    await asyncio.sleep(_RETRY_SECONDS)
+        finally:
+            await _closed(connection)
+
+    def _ring(self, hint: Any) -> None:
+        sender, *words = hint.payload.split(" ")
+        if sender == self._me:
+            return
+        for word in words:
+            with contextlib.suppress(ValueError):
+                self._bells.ring(None if word == _DUE else id_text(bytes.fromhex(word)))
+
+
+async def _closed(connection: Async | None) -> None:
+    if connection is not None:
+        with contextlib.suppress(psycopg.Error, OSError):
+            await connection.close()
