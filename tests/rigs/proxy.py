@@ -9,9 +9,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, Self, TypeVar
-from urllib.parse import urlsplit, urlunsplit
 
-from tests.rigs.server import LOOPBACK
+from tests.rigs.daemon import LOOPBACK
+from tests.rigs.server import at_port
 from tests.rigs.wire import CANCEL_REQUEST, GSS_REQUEST, SSL_REQUEST, After, Conversation, Request, Splitter, code
 
 WRITES: Final = r"\b(?:INSERT|UPDATE|DELETE|MERGE|CREATE|ALTER|DROP|TRUNCATE|hf_\w+\s*\()"
@@ -80,9 +80,7 @@ class Proxy:
 
     def before(self, address: str) -> str:
         """Return an address of the server as one that leads through here."""
-        parts = urlsplit(address)
-        user = f"{parts.netloc.rpartition('@')[0]}@" if "@" in parts.netloc else ""
-        return urlunsplit(parts._replace(netloc=f"{user}{LOOPBACK}:{self.port}"))
+        return at_port(address, self.port)
 
     def strike(self, fault: Fault | None) -> None:
         """Set the fault to come, in place of any other, and count from here."""
