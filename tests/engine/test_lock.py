@@ -138,7 +138,8 @@ APART = ("unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-chil
 
 
 @pytest.mark.skipif(
-    shutil.which("unshare") is None or subprocess.run([*APART, "true"], check=False, capture_output=True).returncode,
+    shutil.which("unshare") is None
+    or subprocess.run([*APART, "true"], check=False, capture_output=True).returncode != 0,
     reason="this system lets nobody have process numbers of their own",
 )
 def test_a_worker_that_sees_other_process_numbers_is_not_taken_for_dead(folder: str) -> None:
