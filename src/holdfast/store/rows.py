@@ -182,7 +182,8 @@ def read_post(run: RunId, values: tuple[Any, ...], *, numbered: bool = True) -> 
     """
     seq, kind, key, control, at, consumed, enc, stored, body = values
     try:
-        sound = stored == post_guard(id_bytes(run), seq if numbered else 0, kind, key, control, at, enc, body) + ((consumed or 0) << 32)
+        crc = post_guard(id_bytes(run), seq if numbered else 0, kind, key, control, at, enc, body)
+        sound = stored == crc + ((consumed or 0) << 32)
     except (TypeError, ValueError):
         sound = False
     if not sound:

@@ -1,4 +1,4 @@
-"""Connections to PostgreSQL: how they are made, what is asked of the server, and the only place that knows its errors."""
+"""Connections to PostgreSQL: how they are made, and the only place that knows its errors."""
 
 import re
 from collections.abc import Iterator

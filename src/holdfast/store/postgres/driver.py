@@ -1,4 +1,4 @@
-"""The store's verbs on PostgreSQL: writes go through lanes, reads through a pool, hints on a connection of their own."""
+"""The store's verbs on PostgreSQL: writes go through a lane, reads through a pool, hints by a connection of theirs."""
 
 import asyncio
 import contextlib
@@ -20,7 +20,7 @@ from holdfast.store.clock import Clock
 from holdfast.store.postgres import leasing
 from holdfast.store.postgres.address import Address, parse
 from holdfast.store.postgres.clock import ServerClock
-from holdfast.store.postgres.connection import Names, connect
+from holdfast.store.postgres.connection import Async, Names, connect
 from holdfast.store.postgres.heart import BEAT, PostgresHeart
 from holdfast.store.postgres.hints import Hints
 from holdfast.store.postgres.opening import MICROS, prepare
@@ -52,14 +52,15 @@ from holdfast.store.protocol import (
 )
 from holdfast.store.rows import Seal, read_row
 
-_LANES: Final = 2
+_LANES: Final = 1
 _BLOCK: Final = 256
 """How many run numbers one step of the sequence stands for."""
 _MOST_HELD: Final = 4096
 _NUMBERS: Final = "SELECT nextval('hf_run_numbers') FROM generate_series(1, 2)"
 _REGISTER: Final = f"""
     INSERT INTO hf_workers (worker, pulse, started_at, lock, about, beat_at)
-    VALUES ($1, 0, coalesce($2::bigint, {MICROS}), $3, $4, coalesce($2::bigint, {MICROS})) ON CONFLICT (worker) DO NOTHING
+    SELECT $1::text, 0, now, $3::text, $4::text, now FROM (SELECT coalesce($2::bigint, {MICROS}) AS now) n
+    ON CONFLICT (worker) DO NOTHING
 """
 _NUMBER: Final = "SELECT number FROM hf_workers WHERE worker = $1"
 _WORKERS: Final = """
@@ -74,6 +75,8 @@ _STRAY: Final = """
 _ORPHANS: Final = """
     SELECT DISTINCT e.run FROM hf_entries e WHERE NOT EXISTS (SELECT 1 FROM hf_runs r WHERE r.number = e.run) LIMIT 20
 """
+_OURS: Final = "SELECT 1 FROM hf_posts WHERE run = $1 AND key = $2 AND at = $3"
+"""A post that was asked for twice, since the first answer was lost, finds itself."""
 _ABOUT: Final = msgspec.json.Decoder(dict[str, str])
 
 
@@ -265,7 +268,7 @@ class PostgresStore:
     async def _candidates(
         self, serves: Mapping[str, str], limit: int, runs: Sequence[RunId] | None, suspects: bool
     ) -> list[tuple[RunRow, int]]:
-        """Return what may be claimed, with the CRC that is stored: what is due, the longest first, then what a post wakes."""
+        """Return what may be claimed, with its stored CRC: what is due, the longest first, then what a post wakes."""
         if runs is not None:
             rows = [(read_row(row), row[-3]) for row in await self._reader.rows(leasing.BY_ID, leasing.by_id(runs))]
             order = {run: place for place, run in enumerate(runs)}
@@ -282,7 +285,7 @@ class PostgresStore:
         asked = leasing.question(serves, suspicious, self._clock.given, max(limit, leasing.ENOUGH))
         start = random.randrange(leasing.BUCKETS)
         due = [(read_row(row), row[-3]) for row in await self._reader.rows(leasing.DUE, [*asked, start])]
-        due.sort(key=lambda item: item[0].due_at or 0)
+        due.sort(key=lambda item: (item[0].due_at or 0, item[0].run))
         if len(due) < limit:
             seen = {row.number for row, _ in due}
             posted = [(read_row(row), row[-3]) for row in await self._reader.rows(leasing.POSTED, asked)]
@@ -335,7 +338,10 @@ class PostgresStore:
     async def workers(self) -> Sequence[WorkerRow]:
         await self._server_now()
         rows = await self._reader.rows(_WORKERS)
-        return [WorkerRow(*row[:5], about=_ABOUT.decode(row[5]), beat_at=row[6]) for row in rows]
+        return [
+            WorkerRow(worker, pulse, started_at, lock, leases, _ABOUT.decode(about), beat_at)
+            for worker, pulse, started_at, lock, leases, about, beat_at in rows
+        ]
 
     async def scrub(self) -> Sequence[str]:
         return ()
@@ -367,10 +373,19 @@ class PostgresStore:
             raise NotFound(f"run {post.run}")
         if row.damage:
             raise Damaged(run=post.run, seq=None, what=row.damage)
-        values = post_values([post], self._clock())
-        [(_, outcome, seq)] = await self._reader.rows(POST, values)
+        at, asked = self._clock(), 0
+        values = post_values([post], at)
+
+        async def question(connection: Async) -> list[tuple[Any, ...]]:
+            nonlocal asked
+            asked += 1
+            return await (await connection.execute(self._names(POST), values, binary=True)).fetchall()
+
+        [(_, outcome, seq)] = await self._reader.ask(question)
         if outcome is None:
             raise NotFound(f"run {post.run}")
+        if outcome == "duplicate" and asked > 1 and await self._reader.rows(_OURS, [row.number, post.key, at]):
+            outcome = "accepted"
         if outcome == "accepted":
             self._rang(post.run)
             self._rang(None)
@@ -432,5 +447,3 @@ class PostgresStore:
         await self._hints.close()
         await self._transactions.close()
         await self._reader.close()
-
-

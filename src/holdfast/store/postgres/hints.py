@@ -73,10 +73,11 @@ class Hints:
                         await connection.execute(b"SELECT pg_notify($1, $2)", [self._channel, told])
                 except (psycopg.Error, OSError, StoreUnavailable):
                     # They were hints: who waits for them looks by himself.
-                    connection = await _closed(connection)
+                    await _close(connection)
+                    connection = None
                     await asyncio.sleep(_RETRY_SECONDS)
         finally:
-            await _closed(connection)
+            await _close(connection)
 
     async def _hear(self) -> None:
         connection: Async | None = None
@@ -94,10 +95,11 @@ class Hints:
                         await connection.execute(b"SELECT 1")
                 except (psycopg.Error, OSError, StoreUnavailable):
                     self.heard = False
-                    connection = await _closed(connection)
+                    await _close(connection)
+                    connection = None
                     await asyncio.sleep(_RETRY_SECONDS)
         finally:
-            await _closed(connection)
+            await _close(connection)
 
     def _ring(self, hint: Any) -> None:
         sender, *words = hint.payload.split(" ")
@@ -108,7 +110,7 @@ class Hints:
                 self._bells.ring(None if word == _DUE else id_text(bytes.fromhex(word)))
 
 
-async def _closed(connection: Async | None) -> None:
+async def _close(connection: Async | None) -> None:
     if connection is not None:
         with contextlib.suppress(psycopg.Error, OSError):
             await connection.close()

@@ -15,7 +15,7 @@ from holdfast.store.rows import SELECT, fixed_of, guard, moving_of, seal
 BUCKETS: Final = 16
 ENOUGH: Final = 64
 """How many that are due a claim looks at before it takes those that have waited longest."""
-_MAY: Final = f"""
+_MAY: Final = """
     r.owner IS NULL AND r.status IN ('queued', 'waiting') AND (r.stalls > 0) = $3::boolean
     AND EXISTS (SELECT 1 FROM unnest($1::text[], $2::text[]) AS s(name, code)
                  WHERE s.name = r.name AND strpos(r.refused, '|' || s.code || '|') = 0)

@@ -75,7 +75,7 @@ async def _migrate(connection: Async, address: Address, names: Names, steps: lis
         found = await _version(connection, names) if tables else 0
         for number, step in enumerate(steps[found:], start=found + 1):
             text = step.replace(f"{DEFAULT_SCHEMA}.hf_", f"{quoted(address.schema)}.hf_")
-            await connection.execute(sql.SQL(text), prepare=False)  # type: ignore[arg-type]
+            await connection.execute(sql.SQL(text), prepare=False)
             if number == 1:
                 await connection.execute(
                     names(

@@ -102,7 +102,7 @@ class CommitOp:
         return InboxMoved(inbox_seq, control_seq)
 
     def took(self, found: Row) -> bool:
-        """Say whether a commit of unknown outcome took: its last entry is there, or the row as it would have left it."""
+        """Say whether a commit of unknown outcome took: its last entry is there, or the row as it leaves it."""
         _, crc, checksum = found
         return bool(checksum == self.change.head if self.change.entries else crc == self.values[8])
 

@@ -2,9 +2,10 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from functools import partial
 from hashlib import sha256
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import psycopg
 from msgspec.structs import replace
@@ -13,7 +14,7 @@ from psycopg_pool import AsyncConnectionPool
 from holdfast.core import limits
 from holdfast.core.checksum import ZERO, StoredEntry
 from holdfast.core.cursor import Cursor
-from holdfast.core.errors import Damaged, NotFound, StoreUnavailable
+from holdfast.core.errors import Damaged, NotFound
 from holdfast.core.ids import RunId, id_bytes, id_text
 from holdfast.core.status import Status
 from holdfast.store.postgres.address import Address
@@ -23,6 +24,7 @@ from holdfast.store.protocol import Page, Post, RunFilter, RunRow, StoredChunk
 from holdfast.store.rows import POSTS, SELECT, read_post, read_row
 
 Row = tuple[Any, ...]
+T = TypeVar("T")
 _BY_ID: Final = SELECT + "WHERE r.run = $1"
 _BY_KEY: Final = SELECT + "WHERE r.tenant = $1 AND r.key = $2"
 _KEY: Final = "SELECT run, name, digest, conversation FROM hf_keys WHERE tenant = $1 AND key = $2"
@@ -33,13 +35,17 @@ _ENTRIES: Final = """
 """
 _CHUNKS: Final = """
     SELECT seq, fence, number, step, attempt, "offset", at, body FROM hf_chunks
-     WHERE run = (SELECT number FROM hf_runs WHERE run = $1) AND (seq, fence, number) > ($2::bigint, $3::bigint, $4::bigint)
+     WHERE run = (SELECT number FROM hf_runs WHERE run = $1)
+       AND (seq, fence, number) > ($2::bigint, $3::bigint, $4::bigint)
      ORDER BY seq, fence, number LIMIT $5
 """
 _COUNTED: Final = """
     SELECT count(*), coalesce(max(seq), 0)::bigint,
            coalesce(sum((guard >> 32 IS DISTINCT FROM coalesce(consumed, 0))::int), 0)::bigint
-      FROM hf_posts WHERE run = $1
+      FROM hf_posts WHERE run = (SELECT number FROM hf_runs WHERE run = $1)
+"""
+_WAITING: Final = f"""
+    {POSTS} WHERE run = (SELECT number FROM hf_runs WHERE run = $1) AND consumed IS NULL ORDER BY seq
 """
 _SNAPSHOT: Final = b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _AGAIN_SECONDS: Final = (0.05, 0.2, 0.5, 1.0)
@@ -71,23 +77,27 @@ class Reader:
             async with self._pool.connection() as connection:
                 yield connection
 
-    async def rows(self, text: str, values: Sequence[Any] = ()) -> list[Row]:
-        """Ask one question, more than once if the server goes away meanwhile; so it must be one that may be repeated."""
-        for pause in (*_AGAIN_SECONDS, None):
-            lost = False
-            try:
-                async with self.connection() as connection:
-                    try:
-                        cursor = await connection.execute(self.names(text), values or None, binary=True)
-                        return await cursor.fetchall() if cursor.description else []
-                    except (psycopg.Error, OSError) as error:
-                        lost = is_lost(connection, error)
+    async def ask(self, question: Callable[[Async], Awaitable[T]]) -> T:
+        """Ask on a connection of the pool's, again if the server went away; so it must be what may be repeated."""
+        for pause in _AGAIN_SECONDS:
+            async with self.connection() as connection:
+                try:
+                    return await question(connection)
+                except (psycopg.Error, OSError) as error:
+                    if not is_lost(connection, error):
                         raise
-            except StoreUnavailable:
-                if pause is None or not lost:
-                    raise
             await asyncio.sleep(pause)
-        raise AssertionError("unreachable")
+        async with self.connection() as connection:
+            return await question(connection)
+
+    async def rows(self, text: str, values: Sequence[Any] = ()) -> list[Row]:
+        """Return the rows of one statement that may be repeated."""
+
+        async def question(connection: Async) -> list[Row]:
+            cursor = await connection.execute(self.names(text), values or None, binary=True)
+            return await cursor.fetchall() if cursor.description else []
+
+        return await self.ask(question)
 
     async def row(self, run: RunId) -> RunRow | None:
         """Return a run's row."""
@@ -111,27 +121,14 @@ class Reader:
 
     async def page(self, run: RunId, after: Cursor, *, chunks: bool, limit: int) -> Page:
         """Return what follows a cursor, as it all stood at one moment."""
-        raw = _id(run)
-        for pause in (*_AGAIN_SECONDS, None):
-            try:
-                async with self.connection() as connection:
-                    try:
-                        rows, entries, ahead = await self._page(connection, raw, after, limit, chunks)
-                        break
-                    except (psycopg.Error, OSError) as error:
-                        if pause is None or not is_lost(connection, error):
-                            raise
-            except StoreUnavailable:
-                if pause is None:
-                    raise
-            await asyncio.sleep(pause)
+        rows, entries, ahead = await self.ask(partial(self._page, _id(run), after, limit, chunks))
         if not rows:
             raise NotFound(f"run {run}")
         previous, page, more = cut(entries, after.seq, limit)
         return Page(read_row(rows[0]), page, [] if more else _fit(ahead), previous, more)
 
     async def _page(
-        self, connection: Async, raw: bytes, after: Cursor, limit: int, chunks: bool
+        self, raw: Id, after: Cursor, limit: int, chunks: bool, connection: Async
     ) -> tuple[list[Row], list[Row], list[Row]]:
         async with connection.pipeline():
             await connection.execute(_SNAPSHOT)
@@ -158,27 +155,22 @@ class Reader:
 
     async def inbox(self, run: RunId) -> Sequence[Post]:
         """Return the posts that wait."""
-        async with self.connection() as connection:
-            async with connection.pipeline():
-                await connection.execute(_SNAPSHOT)
-                found = await connection.execute(self.names(_BY_ID), [_id(run)], binary=True)
-                number = "(SELECT number FROM hf_runs WHERE run = $1)"
-                known = await connection.execute(
-                    self.names(_COUNTED.replace("$1", number)), [_id(run)], binary=True
-                )
-                waiting = await connection.execute(
-                    self.names(f"{POSTS} WHERE run = {number} AND consumed IS NULL ORDER BY seq"),
-                    [_id(run)],
-                    binary=True,
-                )
-                await connection.execute(b"COMMIT")
-            rows, counted, posts = await found.fetchall(), await known.fetchall(), await waiting.fetchall()
+        rows, counted, posts = await self.ask(partial(self._inbox, _id(run)))
         if not rows:
             return []
         row = read_row(rows[0])
         if counted != [(row.inbox_seq, row.inbox_seq, 0)]:
             raise Damaged(run=run, seq=None, what="its inbox does not hold the posts that its row counts")
         return [read_post(run, values, numbered=False) for values in posts]
+
+    async def _inbox(self, raw: Id, connection: Async) -> tuple[list[Row], list[Row], list[Row]]:
+        async with connection.pipeline():
+            await connection.execute(_SNAPSHOT)
+            row = await connection.execute(self.names(_BY_ID), [raw], binary=True)
+            counted = await connection.execute(self.names(_COUNTED), [raw], binary=True)
+            waiting = await connection.execute(self.names(_WAITING), [raw], binary=True)
+            await connection.execute(b"COMMIT")
+        return await row.fetchall(), await counted.fetchall(), await waiting.fetchall()
 
     async def runs(self, which: RunFilter) -> Sequence[RunRow]:
         """Return a page of rows, newest first."""
@@ -250,4 +242,3 @@ def _fit(rows: Sequence[Row]) -> list[StoredChunk]:
         chunks.append(StoredChunk(*row))
         size += len(row[7])
     return chunks
-

@@ -1,4 +1,4 @@
-"""Commits that make more true than entries and a row: posts, children, blobs, budgets; each in a transaction of its own."""
+"""Commits that make more true than entries and a row, each in a transaction of its own."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Final

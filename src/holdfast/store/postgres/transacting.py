@@ -1,4 +1,4 @@
-"""Steps in a transaction: the user's function on a connection of its own, in a thread, with the entry that records it."""
+"""Steps in a transaction: the user's function in a thread, on a connection of its own, with the entry to come."""
 
 import asyncio
 import contextlib
@@ -38,9 +38,7 @@ class Transactions:
     ) -> tuple[CommitOp | None, Outcome]:
         """Call `work` and commit what it returns; nothing is written if it raises or is refused."""
         loop = asyncio.get_running_loop()
-        return await asyncio.shield(
-            loop.run_in_executor(self._threads, self._run, lease, work, made, deadline_seconds)
-        )
+        return await asyncio.shield(loop.run_in_executor(self._threads, self._run, lease, work, made, deadline_seconds))
 
     async def close(self) -> None:
         """Wait for what runs, and let go of the connections."""

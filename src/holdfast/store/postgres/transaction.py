@@ -13,9 +13,11 @@ from holdfast.store.postgres.connection import Plain
 # Comments, strings and quoted names are taken out first; what is left are words.
 _QUIET: Final = re.compile(r"--[^\n]*|/\*.*?\*/|[eE]'(?:[^'\\]|''|\\.)*'|'(?:[^']|'')*'|\$(\w*)\$.*?\$\1\$", re.DOTALL)
 _ENDS: Final = frozenset(
-    "begin start commit end rollback abort savepoint release prepare set reset discard listen unlisten notify lock "
-    "copy vacuum call do".split()
-)
+    (
+        "begin", "start", "commit", "end", "rollback", "abort", "savepoint", "release", "prepare", "set", "reset",
+        "discard", "listen", "unlisten", "notify", "lock", "copy", "vacuum", "call", "do",
+    )
+)  # fmt: skip
 _OURS: Final = re.compile(r'(?i)(?:^|[^\w])"?hf_\w')
 _PLACE: Final = re.compile(_QUIET.pattern + r'|"[^"]*"|(?P<mark>\?)|(?<![:\w]):(?P<name>[A-Za-z_]\w*)', re.DOTALL)
 AWAIT: Final = "INSERT INTO hf_awaited (run, seq) VALUES ($1, $2)"
@@ -83,7 +85,7 @@ def _check(sql: str) -> None:
 
 
 def placed(sql: str, parameters: Sequence[Any] | Mapping[str, Any]) -> tuple[str, list[Any]]:
-    """Return a statement with its parameters at `$1` and on, however they were written: as for SQLite, or so already."""
+    """Return a statement with its parameters at `$1` and on, written as for SQLite or so already."""
     if not parameters:
         return sql, []
     values: list[Any] = [] if isinstance(parameters, Mapping) else list(parameters)

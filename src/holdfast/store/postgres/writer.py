@@ -1,4 +1,4 @@
-"""Group commit on PostgreSQL: what different runs write at one time is one statement, acknowledged when it is on disk."""
+"""Group commit on PostgreSQL: what different runs write at one time is one statement, acknowledged after it."""
 
 import asyncio
 import contextlib
@@ -26,7 +26,7 @@ _LONGEST_DELAY_SECONDS: Final = 1.0
 
 Item = tuple[Any, Answer]
 Alone = Callable[[Async, Any], Awaitable[Any]]
-"""Does an op that makes more true than a row and its entries, inside a transaction that is open; returns its outcome."""
+"""Does an op that makes more true than a row and its entries, inside an open transaction; returns its outcome."""
 
 
 class Refused(Exception):
@@ -92,6 +92,10 @@ class Lane:
                 # Nothing may end this task: every run of the process would wait for it.
                 outcomes = [Failure(error)] * len(batch)
             self._settle(batch, outcomes)
+            if len(batch) > 1:
+                # Those who were just answered mostly write again at once: let them join the next batch.
+                await asyncio.sleep(0)
+                await asyncio.sleep(0)
 
     def _next_batch(self) -> list[Item]:
         """Take the ops that may go together: one for each run, or its creation and the commit behind it."""

@@ -43,13 +43,13 @@ from holdfast.store.protocol import (
     Transaction,
     WorkerRow,
 )
+from holdfast.store.rows import POSTS, SELECT, Seal, first_row, read_post, read_row
 from holdfast.store.sqlite import beside, creating, guard, leasing
 from holdfast.store.sqlite.commit import CommitOp
 from holdfast.store.sqlite.connection import connect, prepare, translated
 from holdfast.store.sqlite.database import Db
 from holdfast.store.sqlite.fetch import fetch, fetch_raw
 from holdfast.store.sqlite.lookup import find_key, find_run
-from holdfast.store.rows import POSTS, SELECT, Seal, first_row, read_post, read_row
 from holdfast.store.sqlite.transaction import call_guarded
 from holdfast.store.sqlite.writer import Do, Writer
 

@@ -14,9 +14,6 @@ from holdfast.store.protocol import (
     Lease,
     RunRow,
 )
-from holdfast.store.sqlite.database import Db
-from holdfast.store.sqlite.fetch import fetch
-from holdfast.store.sqlite.lookup import find_run
 from holdfast.store.rows import (
     SELECT,
     fixed_of,
@@ -25,6 +22,9 @@ from holdfast.store.rows import (
     read_row,
     seal,
 )
+from holdfast.store.sqlite.database import Db
+from holdfast.store.sqlite.fetch import fetch
+from holdfast.store.sqlite.lookup import find_run
 
 _DUE: Final = (
     SELECT
