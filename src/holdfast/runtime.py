@@ -89,6 +89,11 @@ class Runtime:
         """Every operation that anyone may ask for."""
         return self._client
 
+    @property
+    def worker_id(self) -> str | None:
+        """Under which name this process works now; None when it does not."""
+        return self._worker.id if self._worker is not None else None
+
     async def _start_working(self, only: set[RunId] | None) -> None:
         deps = await self._build_deps()
         around = Surroundings(deps=deps, secrets=Secrets(self._app.secrets), log=Log())

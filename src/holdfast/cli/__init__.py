@@ -17,6 +17,7 @@ from holdfast.cli.show import show
 from holdfast.cli.surface import Surface
 from holdfast.cli.tail import tail
 from holdfast.cli.verify import verify
+from holdfast.cli.worker import worker
 from holdfast.core.errors import HoldfastError
 
 
@@ -40,7 +41,7 @@ def commands() -> None:
     """
 
 
-for _command in (demo, run, ls, show, tail, verify, resolve, doctor):
+for _command in (demo, run, worker, ls, show, tail, verify, resolve, doctor):
     commands.add_command(_command)
 
 
