@@ -63,7 +63,7 @@ class Op(Protocol):
 class CommitOp:
     """A commit of entries and a row's new state; whatever else becomes true with it makes it one for itself."""
 
-    __slots__ = ("change", "lease", "owner", "run", "values")
+    __slots__ = ("again", "change", "lease", "owner", "run", "values")
 
     def __init__(self, lease: Lease, change: Commit, owner: int | None, sealed: Seal) -> None:
         self.lease, self.change, self.owner, self.run = lease, change, owner, lease.row.run
@@ -135,12 +135,14 @@ class CommitOp:
 class CreateOp:
     """A new run with its first entry."""
 
-    __slots__ = ("new", "owner", "row", "run", "worker")
+    __slots__ = ("again", "new", "owner", "row", "run", "worker")
 
     def __init__(self, new: NewRun, number: int, worker: WorkerId | None, owner: int | None) -> None:
         self.new, self.owner, self.run = new, owner, new.row.run
         self.worker = worker if owner is not None else None
         self.row = first_row(new, number, claimed=owner is not None)
+        self.again = False
+        """True once nobody knows what became of a first try."""
 
     @property
     def alone(self) -> bool:
@@ -162,7 +164,7 @@ class CreateOp:
 class ChunkOp:
     """Previews behind a run's last entry."""
 
-    __slots__ = ("at", "chunks", "lease", "owner", "run")
+    __slots__ = ("again", "at", "chunks", "lease", "owner", "run")
     alone: Final = False
 
     def __init__(self, lease: Lease, owner: int, chunks: Sequence[NewChunk], at: int) -> None:
@@ -226,7 +228,7 @@ def create_outcomes(ops: Sequence[CreateOp], others: Sequence[Row]) -> list[Any]
     outcomes: list[Any] = [op.created() for op in ops]
     for place, run, name, digest, conversation in others:
         # A retry of a creation whose answer was lost finds its own run.
-        if id_text(run) != ops[place - 1].run:
+        if not (ops[place - 1].again and id_text(run) == ops[place - 1].run):
             outcomes[place - 1] = Taken(id_text(run), name, digest, conversation)
     return outcomes
 

@@ -145,6 +145,8 @@ class Lane:
                 return [outcomes[place] for place in range(len(batch))]
             except (psycopg.Error, OSError, StoreUnavailable) as error:
                 uncertain = True
+                for op in waiting:
+                    op.again = True
                 await self._drop()
                 if asyncio.get_running_loop().time() + delay > give_up:
                     failed = error if isinstance(error, StoreUnavailable) else translate(self._address, error)
