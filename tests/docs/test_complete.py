@@ -44,6 +44,7 @@ SETTINGS: Final[dict[str, Callable[..., Any]]] = {
     "runtime.start": hf.Runtime.start,
     "runtime.get": hf.Runtime.get,
     "runtime.runs": hf.Runtime.runs,
+    "runtime.drain": hf.Runtime.drain,
     "run.events": hf.Run.events,
     "run.result": hf.Run.result,
     "run.resolve": hf.Run.resolve,
