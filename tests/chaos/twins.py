@@ -12,9 +12,9 @@ from holdfast.engine.step import Step
 from holdfast.journal.replay import FRESH, Answer, Replay
 from holdfast.store import point
 from holdfast.store.protocol import Lease, NewChunk, NewPost, Posted
+from holdfast.store.rows import post_guard
 from holdfast.store.sqlite import SqliteStore, beside, commit, guard
 from holdfast.store.sqlite.database import Db
-from holdfast.store.rows import post_guard
 from holdfast.store.sqlite.writer import Do, Writer
 from tests.chaos.world import World
 

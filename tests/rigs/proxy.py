@@ -37,11 +37,15 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Strikes the `nth` commit whose transaction matches `pattern`, counted from when the fault was set."""
+    """Strikes the `nth` commit whose transaction matches `pattern`, counted from when the fault was set.
+
+    What is to land late lands after `land_seconds`, or when told if that is None.
+    """
 
     kind: Kind
     nth: int = 1
     pattern: str = WRITES
+    land_seconds: float | None = None
 
     def matches(self, text: str) -> bool:
         """Return whether a transaction is one of those counted."""
@@ -89,13 +93,15 @@ class Proxy:
             self._fault, self._matched = fault, 0
             self.struck.clear()
             self.commits.clear()
-            self.landing.clear()
+            # What was late lands now, if it has not yet.
+            self.landing.set()
+            self.landing = asyncio.Event()
 
         self._call(change)
 
     def land(self) -> None:
         """Let what is late arrive."""
-        self._call(self.landing.set)
+        self._call(lambda: self.landing.set())
 
     def cut(self) -> None:
         """Cut every connection that there is now."""
@@ -133,6 +139,8 @@ class Proxy:
         if self._matched != fault.nth:
             return None
         self.struck.append(request.text)
+        if fault.land_seconds is not None:
+            self._loop.call_later(fault.land_seconds, self.landing.set)
         return fault.kind
 
     async def _accept(self) -> None:
@@ -263,8 +271,9 @@ class _Link:
         return True
 
     async def _land(self, rest: bytes) -> None:
+        landing = self._proxy.landing
         self._to_client.transport.abort()
-        await self._proxy.landing.wait()
+        await landing.wait()
         self._to_server.write(rest)
 
     async def _back(self) -> None:

@@ -9,6 +9,9 @@ from pathlib import Path
 from typing import Final, Literal, Self
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
+import psycopg
+from psycopg import sql
+
 from tests.rigs.daemon import LOOPBACK, Daemon, Failed, as_ordinary_user, free_port, own_folder
 
 PRIVATE: Final = "10.213.0.0/16"
@@ -46,6 +49,16 @@ def plain(address: str) -> str:
         return query if schema is None else {**query, "options": f"-c search_path={schema}"}
 
     return _with_query(address, translated)
+
+
+def searching(address: str) -> str:
+    """Return an address of Holdfast's under which a user's own tables lie in the store's schema too."""
+    return _with_query(address, lambda query: {**query, "options": f"-c search_path={query['schema']}"})
+
+
+def schema_of(address: str) -> str:
+    """Return the schema that an address names."""
+    return dict(parse_qsl(urlsplit(address).query))["schema"]
 
 
 def at_port(address: str, port: int, *, host: str = LOOPBACK) -> str:
@@ -108,6 +121,12 @@ class Server:
         """Return what a client opens, by another address of this machine if the server listens there."""
         address = f"postgresql://postgres@{host}:{self.port}/{quote(database)}"
         return address if schema is None else in_schema(address, schema)
+
+    def database(self, name: str) -> str:
+        """Make a database and return its address."""
+        with psycopg.connect(self.address(), autocommit=True) as connection:
+            connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+        return self.address(name)
 
     def start(self) -> None:
         """Return when connections are accepted; if it runs already, at once.

@@ -33,7 +33,8 @@ def test_a_transaction_keeps_its_connection_to_its_end(address: str) -> None:
     """Another client waits for the only connection until the transaction is over."""
     with (
         psycopg.connect(address, autocommit=True, prepare_threshold=None) as one,
-        psycopg.connect(address, autocommit=True, prepare_threshold=None) as other,ThreadPoolExecutor(1) as thread
+        psycopg.connect(address, autocommit=True, prepare_threshold=None) as other,
+        ThreadPoolExecutor(1) as thread,
     ):
         with one.transaction():
             one.execute("SELECT 1")
