@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -215,3 +216,22 @@ async def test_a_worker_declared_dead_leaves_its_runs_at_once_and_works_on_as_an
             assert await kinds_of(run) == ["RunStarted", "RunResumed", "StepCompleted", "RunFinished"]
         assert [worker.id for worker in await runtime.client.workers()] == [runtime._worker.id]
     assert store.hearts[was].closed_by is not None
+
+
+async def test_a_worker_whose_heart_beats_can_do_without_a_lock(tmp_path: Path) -> None:
+    """Where no lock can be made a takeover only takes longer; where nothing else tells of a death, it is refused."""
+    (tmp_path / "workers").write_text("not a folder")
+
+    @hf.durable
+    async def tale(ctx: hf.Context) -> str:
+        return "done"
+
+    store = Mortal()
+    store.lock_folder = str(tmp_path / "workers")
+    async with hf.open(store, hf.App(tale)) as runtime:
+        assert await soon(runtime.run(tale)) == "done"
+        assert [worker.lock for worker in await runtime.client.workers()] == [None]
+    heartless = MemoryStore()
+    heartless.lock_folder = store.lock_folder
+    with pytest.raises(StoreUnavailable, match="cannot be made"):
+        await hf.open(heartless, hf.App(tale))

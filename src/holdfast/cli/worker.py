@@ -125,7 +125,7 @@ class Serving:
     async def _tell_beginning(self, runtime: Runtime) -> None:
         serves = sorted(self.app.serves())
         about = {"worker": runtime.worker_id, "serves": serves, "concurrency": self.concurrency}
-        self._tell("serving", {**about, "store": self.surface.store})
+        self._tell("serving", {**about, "store": self.surface.place})
         stranded = await _stranded(runtime.client, set(serves))
         if stranded:
             self._tell("unserved", {"runs": dict(stranded)})

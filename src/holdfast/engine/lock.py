@@ -52,7 +52,7 @@ def lock_paths(folder: str) -> list[str]:
     """Return every lock that lies in the folder, whoever's it is."""
     try:
         return [os.path.join(folder, name) for name in os.listdir(folder) if name.endswith(".lock")]
-    except FileNotFoundError:
+    except OSError:
         return []
 
 

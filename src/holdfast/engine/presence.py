@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.core.errors import StoreUnavailable
 from holdfast.core.ids import WorkerId, new_worker_id
 from holdfast.engine.lock import WorkerLock
 from holdfast.engine.pulse import Pulse
@@ -37,19 +38,30 @@ class Presence:
 
     async def join(self, about: Mapping[str, str]) -> None:
         """Become known to the store, under a lock, and begin to beat."""
-        folder = self._store.lock_folder
-        if folder is not None:
-            self._lock = WorkerLock(folder, self.id)
+        heart = self._store.heart(self.id)
+        self.hearty = heart is not None
+        self._lock = self._new_lock()
         try:
             named = str(self._lock.named) if self._lock is not None else None
             await self._store.register(self.id, lock=named, about=about)
-            heart = self._store.heart(self.id)
         except BaseException:
             self.drop()
             raise
-        self.hearty = heart is not None
         self._pulse = Pulse(heart, self._log, self._on_death)
         self._pulse.start()
+
+    def _new_lock(self) -> WorkerLock | None:
+        folder = self._store.lock_folder
+        if folder is None:
+            return None
+        try:
+            return WorkerLock(folder, self.id)
+        except StoreUnavailable as error:
+            if not self.hearty:
+                raise
+            # Its pulse tells enough; only whoever takes over here will have to wait for a whole lease.
+            self._log.warning("the worker goes without a lock", error=str(error))
+            return None
 
     async def return_as_another(self, about: Mapping[str, str]) -> WorkerId:
         """Join again under a new id and a new lock; return the id that was declared dead."""

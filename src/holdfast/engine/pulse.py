@@ -46,7 +46,7 @@ class Pulse:
     def _live(self) -> None:
         beat_at, seen_late = 0.0, False
         try:
-            while not self._leaving.wait(min(_TICK_SECONDS, limits.LEASE_SECONDS / 12)):
+            while not self._leaving.wait(min(_TICK_SECONDS, limits.LEASE_SECONDS / 12)) and not self._loop.is_closed():
                 now = time.monotonic()
                 if self._heart is not None and now >= beat_at:
                     beat_at = now + limits.LEASE_SECONDS / 4
