@@ -7,6 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 import holdfast as hf
+from holdfast.store.memory import MemoryStore
+from holdfast.store.protocol import Commit, Lease, Outcome, Pending
 from tests.engine.stage import Hurdle, Stage, kinds_of, soon
 
 
@@ -74,6 +76,74 @@ async def test_an_effect_under_way_is_waited_for_and_none_is_begun(stage: Stage,
     assert performed == ["a", "b"]
 
 
+async def test_no_effect_is_begun_by_a_worker_that_leaves(stage: Stage) -> None:
+    """Code that comes to its next effect without an entry before it is left there: the effect is another's."""
+    hurdle, performed = Hurdle(), list[str]()
+
+    async def pay() -> str:
+        performed.append(where)
+        return where
+
+    @hf.durable
+    async def tale(ctx: hf.Context) -> str:
+        await hurdle()
+        return await ctx.step(pay, effect="once")
+
+    where = "old"
+    async with stage.open(tale) as runtime:
+        run = await runtime.start(tale)
+        await soon(hurdle.reached.wait())
+        draining = asyncio.create_task(runtime.drain(20))
+        hurdle.open.set()
+        await soon(draining)
+        assert await kinds_of(run) == ["RunStarted"]
+    where = "new"
+    async with stage.open(tale) as runtime:
+        assert await (await runtime.get(run.id)).result(timeout=20) == "new"
+    assert performed == ["new"]
+
+
+class Slow(MemoryStore):
+    """A store that takes its time with intents."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.intent = Hurdle()
+
+    def commit(self, lease: Lease, change: Commit) -> Pending[Outcome]:
+        """Write, but for an intent only when it is let through."""
+        if any(entry.kind == "StepStarted" for entry in change.entries):
+            return asyncio.ensure_future(self._later(lease, change))
+        return super().commit(lease, change)
+
+    async def _later(self, lease: Lease, change: Commit) -> Outcome:
+        await self.intent()
+        return await super().commit(lease, change)
+
+
+async def test_an_effect_whose_intent_is_being_written_is_performed() -> None:
+    """Once the intent is on disk, leaving without the effect would leave a doubt."""
+    store, performed = Slow(), list[str]()
+
+    async def pay() -> str:
+        performed.append("paid")
+        return "paid"
+
+    @hf.durable
+    async def tale(ctx: hf.Context) -> str:
+        return await ctx.step(pay, effect="once")
+
+    async with hf.open(store, hf.App(tale)) as runtime:
+        run = await runtime.start(tale)
+        await soon(store.intent.reached.wait())
+        draining = asyncio.create_task(runtime.drain(20))
+        await asyncio.sleep(0)  # it begins
+        store.intent.open.set()
+        await soon(draining)
+        assert await kinds_of(run) == ["RunStarted", "StepStarted", "StepCompleted"]
+    assert performed == ["paid"]
+
+
 async def test_what_has_no_entry_when_the_grace_is_over_is_interrupted_and_not_charged(
     stage: Stage, stuck: threading.Event
 ) -> None:
@@ -98,6 +168,30 @@ async def test_what_has_no_entry_when_the_grace_is_over_is_interrupted_and_not_c
         assert stage.execute("SELECT owner, stalls FROM hf_runs") == [(None, 0)]
     async with stage.open(tale) as runtime:
         assert await (await runtime.get(run.id)).result(timeout=20) == "hung"
+
+
+async def test_a_run_that_is_handed_over_does_not_wait_for_its_neighbours(stage: Stage) -> None:
+    """While one hangs through the grace, the others go on elsewhere."""
+    quick, hangs = Hurdle(), Hurdle()
+
+    @hf.durable
+    async def tale(ctx: hf.Context, which: str) -> str:
+        await ctx.step(quick if which == "quick" else hangs, name="wait")
+        return which
+
+    async with stage.open(tale) as runtime:
+        run = await runtime.start(tale, "quick")
+        await runtime.start(tale, "hangs")
+        await soon(quick.reached.wait())
+        await soon(hangs.reached.wait())
+        draining = asyncio.create_task(runtime.drain(600))
+        await asyncio.sleep(0)  # it begins
+        quick.open.set()
+        async with stage.open(tale) as other:
+            assert await (await other.get(run.id)).result(timeout=20) == "quick"
+        assert not draining.done()
+        hangs.open.set()
+        await soon(draining)
 
 
 async def test_a_run_that_comes_to_its_end_is_finished(stage: Stage) -> None:

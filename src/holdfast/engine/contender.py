@@ -21,8 +21,8 @@ def nobody(event: str, data: dict[str, Any]) -> None:
 class Contender:
     """One worker's eye on the others."""
 
-    def __init__(self, store: Store, told: Told) -> None:
-        self._store, self._told = store, told
+    def __init__(self, store: Store, told: Told, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._store, self._told, self._clock = store, told, clock
         self._silences = Silences(limits.LEASE_SECONDS)
 
     async def look(self, own: WorkerId, *, hearts: bool) -> WorkerRow | None:
@@ -34,9 +34,9 @@ class Contender:
             StoreUnavailable: the look failed, and counts as none.
         """
         try:
-            asked_at = time.monotonic()
+            asked_at = self._clock()
             rows = await self._store.workers()
-            answered_at = time.monotonic()
+            answered_at = self._clock()
             for row in rows:
                 if row.worker != own:
                     claim = proof_of_death(self._store.lock_folder, row.lock)

@@ -169,7 +169,7 @@ class Drive:
             self.hand_over()
         while not await self.written(self.journal.append(*entries, guarded=guarded, **rest)):
             pass
-        if self.handing and not intent and not self.resting:
+        if self.handing and not intent:
             self.hand_over()
 
     async def written(self, waiting: Pending[Outcome]) -> bool:
