@@ -293,6 +293,9 @@ class LocalClient:
     async def describe(self) -> Mapping[str, str]:
         return await self._store.describe()
 
+    async def raise_epoch(self) -> int:
+        return await self._store.raise_epoch()
+
     async def verify(
         self, run: RunId | None = None, *, seen: Callable[[RunId], None] | None = None
     ) -> AsyncIterator[Finding]:

@@ -165,6 +165,10 @@ class Client(Protocol):
         """Return every worker that has not said goodbye, the dead included."""
         ...
 
+    async def raise_epoch(self) -> int:
+        """Begin another epoch, since the store was restored from a backup; return it."""
+        ...
+
     async def describe(self) -> Mapping[str, str]:
         """Return what keeps the promises here: driver, version, settings."""
         ...

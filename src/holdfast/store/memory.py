@@ -344,6 +344,10 @@ class MemoryStore:
     async def describe(self) -> Mapping[str, str]:
         return {"driver": "memory"}
 
+    async def raise_epoch(self) -> int:
+        self.epoch += 1
+        return self.epoch
+
     async def check(self) -> Sequence[str]:
         return []
 

@@ -464,6 +464,10 @@ class Store(Protocol):
         """Return what keeps the promises here: driver, version, settings; a write was tried on the way."""
         ...
 
+    async def raise_epoch(self) -> int:
+        """Begin another epoch, since the store was restored from a backup; return it. Older event ids are refused."""
+        ...
+
     async def check(self) -> Sequence[str]:
         """Return what is wrong with the store as a whole; empty when sound."""
         ...

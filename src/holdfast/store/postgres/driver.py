@@ -126,7 +126,9 @@ class PostgresStore:
 
     @property
     def lock_folder(self) -> str | None:
-        return os.path.join(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir(), "holdfast", self._id)
+        # For each user, since nobody can lock what is another's; whose lock cannot be tried is judged by the pulse.
+        folder = os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()
+        return os.path.join(folder, f"holdfast-{os.getuid()}", self._id)
 
     def now(self) -> int:
         return self._clock()
@@ -428,6 +430,12 @@ class PostgresStore:
             "driver": "postgres", "version": version, "path": str(self._address), "schema": self._address.schema,
             "synchronous_commit": commits,
         }  # fmt: skip
+
+    async def raise_epoch(self) -> int:
+        async with self._reader.connection() as connection:
+            cursor = await connection.execute(self._names("UPDATE hf_store SET epoch = epoch + 1 RETURNING epoch"))
+            [(self._epoch,)] = await cursor.fetchall()
+        return self._epoch
 
     async def check(self) -> Sequence[str]:
         keys = await self._reader.rows(_STRAY)

@@ -453,6 +453,12 @@ class SqliteStore:
         found: dict[str, str] = await self._writer.submit(Do(look))
         return {"driver": "sqlite", "version": apsw.sqlite_lib_version(), "path": self._path, **found}
 
+    async def raise_epoch(self) -> int:
+        self._epoch = await self._writer.submit(
+            Do(lambda db: db.rows("UPDATE hf_store SET epoch = epoch + 1 RETURNING epoch")[0][0])
+        )
+        return self._epoch
+
     async def check(self) -> Sequence[str]:
         """Return what SQLite itself finds wrong with the file, and which keys and old posts are not as they were."""
         with self._read() as connection:
