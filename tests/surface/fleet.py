@@ -6,8 +6,11 @@ from contextlib import suppress
 from pathlib import Path
 
 import holdfast as hf
+from holdfast.core import limits
 
 HERE = Path(__file__).parent
+if "TEST_LEASE_SECONDS" in os.environ:
+    vars(limits)["LEASE_SECONDS"] = float(os.environ["TEST_LEASE_SECONDS"])
 
 
 @hf.step(effect="once")
