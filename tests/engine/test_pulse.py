@@ -14,6 +14,7 @@ from holdfast.core.errors import StoreUnavailable
 from holdfast.core.ids import WorkerId
 from holdfast.engine.pulse import Pulse
 from holdfast.store.memory import MemoryStore
+from holdfast.store.protocol import Commit, Lease, Outcome, Pending
 from tests.engine.stage import Hurdle, kinds_of, soon
 
 
@@ -156,6 +157,13 @@ class Mortal(MemoryStore):
     def __init__(self) -> None:
         super().__init__()
         self.hearts: dict[WorkerId, Beats] = {}
+        self.late: list[Commit] = []
+
+    def commit(self, lease: Lease, change: Commit) -> Pending[Outcome]:
+        """Write, and remember what the dead tried to write."""
+        if not self.hearts[lease.worker].alive:
+            self.late.append(change)
+        return super().commit(lease, change)
 
     def heart(self, worker: WorkerId) -> Beats:  # type: ignore[override]
         """Give a heart, and keep it at hand."""
@@ -216,6 +224,7 @@ async def test_a_worker_declared_dead_leaves_its_runs_at_once_and_works_on_as_an
             assert await kinds_of(run) == ["RunStarted", "RunResumed", "StepCompleted", "RunFinished"]
         assert [worker.id for worker in await runtime.client.workers()] == [runtime._worker.id]
     assert store.hearts[was].closed_by is not None
+    assert store.late == [], "it did not even try"
 
 
 async def test_a_worker_whose_heart_beats_can_do_without_a_lock(tmp_path: Path) -> None:
