@@ -16,7 +16,10 @@ _GATHER_SECONDS: Final = 0.005
 _MOST_IN_HINT: Final = 220
 """A hint is at most 8,000 bytes."""
 _DUE: Final = "-"
-_LOOK_SECONDS: Final = 1.0
+_PING: Final = "."
+_HEARD_SECONDS: Final = 5.0
+_DEAF_SECONDS: Final = 0.25
+"""How often a process that hears nothing, as behind a pooler, looks by itself."""
 _RETRY_SECONDS: Final = 0.5
 
 
@@ -35,12 +38,16 @@ class Hints:
         self._wake = asyncio.Event()
         self._sending: asyncio.Task[None] | None = None
         self._hearing: asyncio.Task[None] | None = None
-        self.heard = False
-        """True while what others tell is heard."""
+        self.heard = True
+        """True while what is told is heard, by the word that this process sends to itself."""
+        self._answered = False
 
     def tell(self, run: RunId | None) -> None:
         """Let other processes know that a run moved, or that something may be claimed."""
-        self._waiting.add(_DUE if run is None else id_bytes(run).hex())
+        self._say(_DUE if run is None else id_bytes(run).hex())
+
+    def _say(self, word: str) -> None:
+        self._waiting.add(word)
         self._wake.set()
         if self._sending is None:
             self._sending = asyncio.get_running_loop().create_task(self._send(), name="holdfast hints")
@@ -86,26 +93,36 @@ class Hints:
                 try:
                     connection = await connect(self._address, self._address.listen)
                     await connection.execute(f"LISTEN {quoted(self._channel)}".encode())
-                    self.heard = True
                     # What moved before this was heard by nobody.
                     self._bells.ring_all()
-                    while True:
-                        async for hint in connection.notifies(timeout=_LOOK_SECONDS):
-                            self._ring(hint)
-                        await connection.execute(b"SELECT 1")
+                    await self._follow(connection)
                 except (psycopg.Error, OSError, StoreUnavailable):
                     self.heard = False
+                    self._bells.ring_all()
                     await _close(connection)
                     connection = None
                     await asyncio.sleep(_RETRY_SECONDS)
         finally:
             await _close(connection)
 
+    async def _follow(self, connection: Async) -> None:
+        while True:
+            self._answered = False
+            self._say(_PING)
+            async for hint in connection.notifies(timeout=_HEARD_SECONDS if self.heard else _DEAF_SECONDS):
+                self._ring(hint)
+            self.heard = self._answered
+            if not self.heard:
+                self._bells.ring_all()
+            await connection.execute(b"SELECT 1")
+
     def _ring(self, hint: Any) -> None:
         sender, *words = hint.payload.split(" ")
         if sender == self._me:
+            self._answered = self._answered or _PING in words
             return
         for word in words:
+            # A word of another version's, or another process's question to itself, is none.
             with contextlib.suppress(ValueError):
                 self._bells.ring(None if word == _DUE else id_text(bytes.fromhex(word)))
 
