@@ -29,16 +29,21 @@ VERBS: Final[Mapping[str, str]] = {
 """What each verb that writes has in its text."""
 SIGNED: Final = AtPoint(1, named="sign performed")
 """The death after which a person has to say what happened: the only one who posts."""
+_OF_RECOVERY: Final = ("claim", "post", "void")
 _LANDINGS: Final = (0.0, 0.005, 0.015, 0.03, 0.1)
 """Around the moments at which a driver that lost its line looks again and tries again."""
-_MOST_IN_A_RUN: Final = 60
+_RECOVERIES: Final = (0.0, 0.05, 0.1, 0.2, 0.4)
+"""Around the moments at which a successor looks, takes over and claims."""
+MORTAL: Final = (Kind.DURING, Kind.HANGING, Kind.LATE)
+"""How something may land after the death of the process that sent it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """The `nth` use of a verb by so many runs, and how its reply is lost; written `2:commit:swallowed:14`.
+    """The `nth` use of a verb by so many runs, and how its reply is lost; written `2:commit:late:14@0.1+!`.
 
-    Late ones land after `seconds`. With `signed`, the program has died before, and a person's post is in the cut part.
+    Late ones land after `seconds`. With `dies` (`+`) the program is killed at that moment, so that its successor meets
+    what lands. With `signed` (`!`) it has died before, and a person's post is in the cut part.
     """
 
     runs: int
@@ -47,6 +52,7 @@ class Cut:
     nth: int
     seconds: float = 0.0
     signed: bool = False
+    dies: bool = False
 
     @classmethod
     def of_seed(cls, seed: str) -> "Cut":
@@ -56,7 +62,8 @@ class Cut:
         runs = chance.choice((1, 2, 3, 4))
         nth = chance.randint(1, 25 * runs if verb == "commit" else 2 * runs)
         kind, signed = chance.choice(tuple(Kind)), verb == "post" or chance.random() < 0.2
-        return cls(runs, verb, kind, nth, chance.choice(_LANDINGS), signed)
+        dies = kind in MORTAL and chance.random() < 0.5
+        return cls(runs, verb, kind, nth, chance.choice(_RECOVERIES if dies else _LANDINGS), signed, dies)
 
     @classmethod
     def parse(cls, text: str) -> "Cut":
@@ -65,20 +72,21 @@ class Cut:
         Raises:
             ValueError: it is not one.
         """
-        found = re.fullmatch(r"(\d+):(\w+):(\w+):(\d+)(?:@([\d.]+))?(!?)", text)
+        found = re.fullmatch(r"(\d+):(\w+):(\w+):(\d+)(?:@([\d.]+))?(\+?)(!?)", text)
         if found is None or found[2] not in VERBS or found[3].upper() not in Kind.__members__:
             raise ValueError(f"{text!r} is no cut: write 2:commit:swallowed:14")
         kind, seconds = Kind[found[3].upper()], float(found[5] or 0)
-        return cls(int(found[1]), found[2], kind, int(found[4]), seconds, bool(found[6]))
+        return cls(int(found[1]), found[2], kind, int(found[4]), seconds, bool(found[7]), bool(found[6]))
 
     def __str__(self) -> str:
         late = f"@{self.seconds:g}" if self.kind in (Kind.LATE, Kind.HANGING) else ""
-        return f"{self.runs}:{self.verb}:{self.kind.name.lower()}:{self.nth}{late}{'!' if self.signed else ''}"
+        marks = f"{'+' if self.dies else ''}{'!' if self.signed else ''}"
+        return f"{self.runs}:{self.verb}:{self.kind.name.lower()}:{self.nth}{late}{marks}"
 
     @property
     def fault(self) -> Fault:
         """The fault to set."""
-        return Fault(self.kind, self.nth, VERBS[self.verb], self.seconds)
+        return Fault(self.kind, self.nth, VERBS[self.verb], self.seconds, self.dies)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +124,11 @@ class Line:
         deaths = self._begin(names, signed=cut.signed)
         self._proxy.strike(cut.fault)
         try:
-            report: Report = self._stage.play(names).result()
+            outcome = self._stage.play(names)
+            if outcome.killed and cut.dies:
+                deaths += 1
+                outcome = self._stage.play(names)
+            report: Report = outcome.result()
             struck = bool(self._proxy.struck)
         finally:
             self._proxy.strike(None)
@@ -135,13 +147,13 @@ class Line:
         return 1
 
 
-def every_cut(line: Line, kinds: Sequence[Kind]) -> Iterator[Cut]:
+def every_cut(line: Line, kinds: Sequence[Kind], *, dies: bool = False) -> Iterator[Cut]:
     """Yield each use of each verb by one run, cut in each of these ways."""
+    moments = _RECOVERIES if dies else _LANDINGS
     for signed in (False, True):
-        counts = line.count(orders(1), signed=signed)
-        for verb, count in counts.items():
-            if signed and verb not in ("post", "claim", "void"):
+        for verb, count in line.count(orders(1), signed=signed).items():
+            if signed and verb not in _OF_RECOVERY:
                 continue
-            for nth in range(1, min(count, _MOST_IN_A_RUN) + 1):
-                base = Cut(1, verb, Kind.BEFORE, nth, _LANDINGS[nth % len(_LANDINGS)], signed)
+            for nth in range(1, count + 1):
+                base = Cut(1, verb, Kind.BEFORE, nth, moments[nth % len(moments)], signed, dies)
                 yield from (replace(base, kind=kind) for kind in kinds)

@@ -1,7 +1,9 @@
 """A TCP proxy before PostgreSQL that loses a chosen reply, cuts the line while a commit runs, or lets it land late."""
 
 import asyncio
+import os
 import re
+import signal
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
@@ -11,6 +13,7 @@ from enum import Enum
 from typing import Any, Final, Self, TypeVar
 
 from tests.rigs.daemon import LOOPBACK
+from tests.rigs.peers import pid_at
 from tests.rigs.server import at_port
 from tests.rigs.wire import CANCEL_REQUEST, GSS_REQUEST, SSL_REQUEST, After, Conversation, Request, Splitter, code
 
@@ -39,13 +42,15 @@ class Kind(Enum):
 class Fault:
     """Strikes the `nth` commit whose transaction matches `pattern`, counted from when the fault was set.
 
-    What is to land late lands after `land_seconds`, or when told if that is None.
+    What is to land late lands after `land_seconds`, or when told if that is None. With `killing`, the client's process
+    is killed at the very moment, before anything else is done.
     """
 
     kind: Kind
     nth: int = 1
     pattern: str = WRITES
     land_seconds: float | None = None
+    killing: bool = False
 
     def matches(self, text: str) -> bool:
         """Return whether a transaction is one of those counted."""
@@ -127,8 +132,8 @@ class Proxy:
         """Accept connections, on the same port as before."""
         self._do(self._accept())
 
-    def judge(self, request: Request) -> Kind | None:
-        """Note a request about to be passed on, and say how it is to be struck."""
+    def judge(self, request: Request) -> Fault | None:
+        """Note a request about to be passed on, and return the fault that strikes it."""
         if request.after is not After.COMMITTED:
             return None
         self.commits.append(request.text)
@@ -141,7 +146,7 @@ class Proxy:
         self.struck.append(request.text)
         if fault.land_seconds is not None:
             self._loop.call_later(fault.land_seconds, self.landing.set)
-        return fault.kind
+        return fault
 
     async def _accept(self) -> None:
         if self._listening is None:
@@ -253,9 +258,12 @@ class _Link:
         """Do to a request what is to be done to it; True if that was the connection's last."""
         if self._proxy.delay_seconds:
             await asyncio.sleep(self._proxy.delay_seconds)
-        match self._proxy.judge(request):
-            case None:
-                return False
+        fault = self._proxy.judge(request)
+        if fault is None:
+            return False
+        if fault.killing:
+            self._kill_client()
+        match fault.kind:
             case Kind.SWALLOWED:
                 self._swallowed = request
                 return False
@@ -269,6 +277,12 @@ class _Link:
             case Kind.LATE:
                 await self._land(held + end)
         return True
+
+    def _kill_client(self) -> None:
+        client, own = self._to_client.get_extra_info("peername")[1], self._to_client.get_extra_info("sockname")[1]
+        pid = pid_at(client, to=own)
+        if pid is not None:
+            os.kill(pid, signal.SIGKILL)
 
     async def _land(self, rest: bytes) -> None:
         landing = self._proxy.landing

@@ -1,6 +1,9 @@
 """Each fault of the proxy does what it says, seen from both sides: by the client, and in the server's tables."""
 
 import asyncio
+import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 
 import psycopg
@@ -8,7 +11,9 @@ import pytest
 
 from tests.rigs.proxy import Fault, Kind, Proxy
 from tests.rigs.server import plain
+from tests.rigs.waiting import wait_until
 
+CLIENT = "import psycopg, sys; psycopg.connect(sys.argv[1], autocommit=True).execute('INSERT INTO t VALUES (1)')"
 SLOW = "INSERT INTO t SELECT 1 FROM pg_sleep(0.3)"
 
 
@@ -160,6 +165,18 @@ def test_a_hanging_commit_holds_its_locks_until_it_is_let(
         direct.execute("SELECT n FROM t FOR UPDATE NOWAIT")
     proxy.land()
     assert direct.execute("SELECT n FROM t FOR UPDATE").fetchall() == [(2,)]
+
+
+def test_a_client_killed_in_flight_is_dead_before_its_commit_lands(
+    proxy: Proxy, address: str, direct: psycopg.Connection
+) -> None:
+    """What a process asked for last may come true after its death, and after its successor's first look."""
+    proxy.strike(Fault(Kind.LATE, killing=True))
+    client = subprocess.Popen([sys.executable, "-c", CLIENT, proxy.before(address)])
+    assert client.wait(30) == -signal.SIGKILL
+    assert rows(direct) == []
+    proxy.land()
+    wait_until(lambda: rows(direct) == [1])
 
 
 def test_a_pattern_chooses_what_is_struck(proxy: Proxy, address: str, direct: psycopg.Connection) -> None:
