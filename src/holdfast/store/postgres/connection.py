@@ -1,8 +1,8 @@
 """Connections to PostgreSQL: how they are made, and the only place that knows its errors."""
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Final
 
 import psycopg
@@ -14,6 +14,7 @@ from holdfast.store.postgres.address import Address
 from holdfast.store.postgres.arrays import adapt
 
 CONNECT_SECONDS: Final = 10
+_IDLE_MS: Final = 5000
 OPTIONS: Final[dict[str, Any]] = {
     "autocommit": True,
     # A pooler in transaction mode gives each statement another server connection, which knows none of ours.
@@ -110,6 +111,19 @@ def translate(address: Address, error: BaseException) -> StoreError:
             return StoreRefused(f"{address} does not let this user in: {said}")
         case _:
             return StoreUnavailable(f"{address} does not answer: {said}")
+
+
+@asynccontextmanager
+async def transaction(connection: Async) -> AsyncIterator[None]:
+    """Open a transaction of several statements; if its process or its machine goes away, so do its locks, soon."""
+    async with connection.transaction():
+        await connection.execute(f"SET LOCAL idle_in_transaction_session_timeout = {_IDLE_MS}".encode())
+        yield
+
+
+def is_worth_another_try(connection: Async | Plain, error: BaseException) -> bool:
+    """Say whether a statement that may be repeated failed by what passes: a lost connection, a deadlock."""
+    return is_lost(connection, error) or getattr(error, "sqlstate", None) in ("40001", "40P01")
 
 
 def is_lost(connection: Async | Plain, error: BaseException) -> bool:

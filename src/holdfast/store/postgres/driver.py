@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast.core import limits
 from holdfast.core.cursor import Cursor
-from holdfast.core.errors import Damaged, NotFound
+from holdfast.core.errors import Damaged, NotFound, StoreUnavailable
 from holdfast.core.ids import RunId, WorkerId, id_text
 from holdfast.store.answer import Answer
 from holdfast.store.bell import Bell, Bells
@@ -92,6 +92,7 @@ class PostgresStore:
         rich = Rich(self._names, self._take_number)
         self._lanes = [Lane(address, self._names, self._bells, rich, self._told) for _ in range(_LANES)]
         self._transactions = Transactions(address, self._names, rich)
+        self._loop = asyncio.get_running_loop()
         self._spare: list[int] = []
         self._refilling: asyncio.Task[None] | None = None
         self._workers: dict[WorkerId, int] = {}
@@ -159,11 +160,18 @@ class PostgresStore:
         self._spare = [first + step for (first,) in firsts for step in range(_BLOCK)] + self._spare
 
     def _take_number(self) -> int:
-        """Return a number for a new run that nobody else gets."""
-        if len(self._spare) < _BLOCK and (self._refilling is None or self._refilling.done()):
-            self._refilling = asyncio.get_running_loop().create_task(self._refill(), name="holdfast numbers")
+        """Return a number for a new run that nobody else gets; on any thread."""
+        if len(self._spare) < _BLOCK:
+            self._loop.call_soon_threadsafe(self._want_numbers)
+        try:
+            return self._spare.pop()
+        except IndexError:
+            raise StoreUnavailable(f"{self._address} gave no more run numbers") from None
+
+    def _want_numbers(self) -> None:
+        if (self._refilling is None or self._refilling.done()) and not self._closed:
+            self._refilling = self._loop.create_task(self._refill(), name="holdfast numbers")
             self._refilling.add_done_callback(lambda task: task.cancelled() or task.exception())
-        return self._spare.pop()
 
     async def _number(self) -> int:
         while not self._spare:

@@ -19,7 +19,15 @@ from holdfast.core.ids import RunId, id_bytes, id_text
 from holdfast.core.status import Status
 from holdfast.store.postgres.address import Address
 from holdfast.store.postgres.arrays import Id
-from holdfast.store.postgres.connection import CONNECT_SECONDS, OPTIONS, Async, Names, configure, is_lost, translated
+from holdfast.store.postgres.connection import (
+    CONNECT_SECONDS,
+    OPTIONS,
+    Async,
+    Names,
+    configure,
+    is_worth_another_try,
+    translated,
+)
 from holdfast.store.protocol import Page, Post, RunFilter, RunRow, StoredChunk
 from holdfast.store.rows import POSTS, SELECT, read_post, read_row
 
@@ -84,7 +92,7 @@ class Reader:
                 try:
                     return await question(connection)
                 except (psycopg.Error, OSError) as error:
-                    if not is_lost(connection, error):
+                    if not is_worth_another_try(connection, error):
                         raise
             await asyncio.sleep(pause)
         async with self.connection() as connection:

@@ -83,7 +83,6 @@ class Transactions:
         with connection.transaction():
             # Whoever dies inside must not hold anybody up for longer than he might have taken.
             connection.execute(_LIMITS % int(1000 * seconds + 5000))
-            connection.execute(self._names(LOCK), [Integers([lease.row.number])])
             awaited = [lease.row.number, self._next(connection, lease)]
             connection.execute(self._names(AWAIT), awaited)
             transaction = PostgresTransaction(connection, seconds)

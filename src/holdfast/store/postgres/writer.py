@@ -15,7 +15,15 @@ from holdfast.store.answer import Answer, Failure
 from holdfast.store.bell import Bells
 from holdfast.store.postgres.address import Address
 from holdfast.store.postgres.arrays import Integers
-from holdfast.store.postgres.connection import Async, Names, connect, is_lost, translate
+from holdfast.store.postgres.connection import (
+    Async,
+    Names,
+    connect,
+    is_lost,
+    is_worth_another_try,
+    transaction,
+    translate,
+)
 from holdfast.store.postgres.ops import KINDS, LOCK, TAKEN, CommitOp, CreateOp
 
 _MOST_IN_BATCH: Final = 512
@@ -165,7 +173,7 @@ class Lane:
             point.reached("after")
             return outcomes
         except (psycopg.Error, OSError) as error:
-            if is_lost(connection, error):
+            if is_lost(connection, error) or (len(ops) == 1 and is_worth_another_try(connection, error)):
                 raise
             if len(ops) == 1:
                 return [Failure(translate(self._address, error))]
@@ -178,9 +186,9 @@ class Lane:
     async def _together(self, connection: Async, ops: Sequence[Any]) -> Sequence[Any]:
         calls = [(kind, *kinds) for kind, *kinds in KINDS if any(op.__class__ is kind for op in ops)]
         outcomes: dict[int, Any] = {}
-        async with contextlib.AsyncExitStack() as transaction:
+        async with contextlib.AsyncExitStack() as several:
             if len(calls) > 1:
-                await transaction.enter_async_context(connection.transaction())
+                await several.enter_async_context(transaction(connection))
             for kind, call, read in calls:
                 places = [place for place, op in enumerate(ops) if op.__class__ is kind]
                 mine = [ops[place] for place in places]
@@ -191,7 +199,7 @@ class Lane:
 
     async def _transacted(self, connection: Async, op: Any) -> Any:
         try:
-            async with connection.transaction():
+            async with transaction(connection):
                 return await self._alone(connection, op)
         except Refused as refused:
             return refused.outcome
@@ -206,7 +214,7 @@ class Lane:
         if not commits:
             return {}
         numbers, seqs = Integers(list(commits)), Integers([ops[place].values[4] for place in commits.values()])
-        async with connection.transaction():
+        async with transaction(connection):
             await connection.execute(self._names(LOCK), [numbers])
             rows = await (await connection.execute(self._names(TAKEN), [numbers, seqs], binary=True)).fetchall()
         return {commits[row[0]]: ops[commits[row[0]]].committed() for row in rows if ops[commits[row[0]]].took(row)}
