@@ -26,6 +26,9 @@ from holdfast.engine.lock import WorkerLock
 lock = WorkerLock(sys.argv[1], sys.argv[2])
 if sys.argv[3] == "forks" and os.fork():
     os._exit(0)
+if sys.argv[3] == "becomes another program":
+    print(os.getpid(), lock.named, flush=True)
+    os.execv("/bin/cat", ["cat"])
 print(os.getpid(), lock.named, flush=True)
 sys.stdin.readline()
 """
@@ -92,6 +95,14 @@ def test_a_killed_workers_lock_proves_its_death(held: Holder) -> None:
     claim.bury()
     assert not held.path.exists()
     assert held.proof() is None
+
+
+@pytest.mark.parametrize("held", ["becomes another program"], indirect=True)
+def test_a_program_that_was_started_with_the_workers_files_keeps_the_lock(held: Holder) -> None:
+    """Whatever it is that the worker's effect runs in: who was given its open files has its lock."""
+    assert held.proof() is None
+    held.kill()
+    assert is_held(held.folder, held.named) is False
 
 
 @pytest.mark.parametrize("held", ["forks"], indirect=True)

@@ -44,7 +44,8 @@ class Beats:
     """A heart that counts, and does what it is told."""
 
     def __init__(self) -> None:
-        self.count, self.alive, self.down = 0, True, False
+        self.count, self.alive = 0, True
+        self.down: Exception | None = None
         self.closed_by: int | None = None
         self._beaten = threading.Condition()
 
@@ -53,8 +54,8 @@ class Beats:
         with self._beaten:
             self.count += 1
             self._beaten.notify_all()
-        if self.down:
-            raise StoreUnavailable("gone for a walk")
+        if self.down is not None:
+            raise self.down
         return self.alive
 
     def close(self) -> None:
@@ -95,14 +96,15 @@ async def test_the_pulse_beats_while_the_loop_is_blocked(log: Listener) -> None:
     assert died == []
 
 
-async def test_a_store_that_does_not_answer_kills_nobody(log: Listener) -> None:
+@pytest.mark.parametrize("error", [StoreUnavailable("gone for a walk"), RuntimeError("a fault of the driver's")])
+async def test_a_store_that_does_not_answer_kills_nobody(log: Listener, error: Exception) -> None:
     """A beat that failed says nothing about the worker: it is said once, and tried again."""
     heart, died = Beats(), list[int]()
-    heart.down = True
+    heart.down = error
     pulse = Pulse(heart, log, lambda: died.append(1))
     pulse.start()
     await asyncio.to_thread(heart.wait_for, 3)
-    heart.down = False
+    heart.down = None
     await asyncio.to_thread(heart.wait_for, 5)
     pulse.stop()
     assert [line for line, _ in log.lines] == ["the store does not take the worker's pulse"]

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from holdfast.core import limits
-from holdfast.core.errors import StoreError
 from holdfast.store.protocol import Heart
 
 _TICK_SECONDS: Final = 0.25
@@ -61,9 +60,10 @@ class Pulse:
     def _beat(self, heart: Heart) -> None:
         try:
             alive = heart.beat()
-        except StoreError as error:
+        except Exception as error:
+            # Whatever it was, it must not end the pulse: that would be this worker's death. Said once, and tried again.
             if not self._silent:
-                self._log.error("the store does not take the worker's pulse", error=str(error))
+                self._log.error("the store does not take the worker's pulse", error=repr(error))
             self._silent = True
             return
         self._silent = False
