@@ -431,12 +431,11 @@ class PostgresStore:
 
     async def describe(self) -> Mapping[str, str]:
         await self._reader.rows("UPDATE hf_store SET epoch = epoch")
-        [(version, commits)] = await self._reader.rows(
-            "SELECT current_setting('server_version'), current_setting('synchronous_commit')"
+        [(version, fsync, commits)] = await self._reader.rows(
+            "SELECT current_setting('server_version'), current_setting('fsync'), current_setting('synchronous_commit')"
         )
         return {
-            "driver": "postgres", "version": version, "path": str(self._address), "schema": self._address.schema,
-            "synchronous_commit": commits,
+            "driver": "postgres", "version": version, "address": str(self._address), "fsync": fsync, "commits": commits
         }  # fmt: skip
 
     async def raise_epoch(self) -> int:

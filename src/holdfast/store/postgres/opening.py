@@ -7,7 +7,7 @@ import psycopg
 import uuid_utils
 from psycopg import sql
 
-from holdfast.core.errors import StoreRefused
+from holdfast.core.errors import NoStore, StoreRefused
 from holdfast.store import schema
 from holdfast.store.postgres.address import DEFAULT_SCHEMA, Address
 from holdfast.store.postgres.connection import Async, Names, quoted, translated
@@ -44,7 +44,7 @@ async def prepare(connection: Async, address: Address, *, create: bool) -> tuple
             )
         if found != len(steps):
             if not create and not found:
-                raise StoreRefused(f"there is no store at {address}")
+                raise NoStore(f"there is no store at {address}")
             await _migrate(connection, address, names, steps)
         return await _identify(connection, names)
 
