@@ -247,8 +247,10 @@ class Worker:
                 del self._driving[run]
             if self._full:
                 self._space.set()
-        if self._draining and not self._stopping and not drive.resting:
-            await self._give_back()
+        if self._draining:
+            # What was handed over is owned and not driven: it is given back at the next look, which is now.
+            self._reap_at = 0.0
+            self._space.set()
 
     async def _fault(self, drive: Drive, error: Exception) -> None:
         """Count what is not the fault of the run's code; too often, and the run is set aside under a name."""
@@ -284,13 +286,6 @@ class Worker:
         if tasks:
             await asyncio.wait(tasks, timeout=grace_seconds)
         await self.stop()
-
-    async def _give_back(self) -> None:
-        """Let others claim at once what is no longer driven here."""
-        try:
-            await self._store.release(self.id, keep=list(self._driving))
-        except StoreError as error:
-            self._around.log.warning("the store did not take a run back yet", error=str(error))
 
     async def stop(self) -> None:
         """Stop driving, give every lease back, and leave."""
