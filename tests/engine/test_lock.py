@@ -100,6 +100,11 @@ def test_a_killed_workers_lock_proves_its_death(held: Holder) -> None:
 @pytest.mark.parametrize("held", ["becomes another program"], indirect=True)
 def test_a_program_that_was_started_with_the_workers_files_keeps_the_lock(held: Holder) -> None:
     """Whatever it is that the worker's effect runs in: who was given its open files has its lock."""
+    assert held.process.stdin is not None
+    assert held.process.stdout is not None
+    held.process.stdin.write("another by now\n")
+    held.process.stdin.flush()
+    assert held.process.stdout.readline() == "another by now\n"
     assert held.proof() is None
     held.kill()
     assert is_held(held.folder, held.named) is False
