@@ -37,7 +37,7 @@ def test_looking_commands_tell_what_is_there(pg: Shell) -> None:
     assert pg("migrate", "--restored", "--json").value["epoch"] == 2
     assert pg("tail", "--key", "k", "--json").values[-1]["id"].endswith("@2")
     found = {check["check"]: check["status"] for check in pg("doctor", "--json").values}
-    assert found == {name: "ok" for name in ("python", "store", "durability", "workers", "runs")}
+    assert found == dict.fromkeys(("python", "store", "durability", "workers", "runs"), "ok")
 
 
 def test_a_schema_without_a_store_is_not_found(pg: Shell) -> None:
