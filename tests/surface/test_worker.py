@@ -150,8 +150,17 @@ def test_runs_that_nobody_serves_are_named_at_the_start(gated: Yard) -> None:
     worker = a_worker(gated, "other.py", until="no worker serves")
     ran = worker.end(signal.SIGTERM)
     assert "no worker serves: gated (1 run)" in ran.err
-    a_worker(gated, "gated.py")
+
+
+def test_runs_that_wait_for_a_busy_worker_are_not_said_to_be_unserved(gated: Yard) -> None:
+    """What another worker has the code for will be driven, if not at once."""
+    interrupted(gated)
+    second = gated.start("run", "gated.py", "--key", "k2")
+    second.wait_for("at the gate")
+    second.end(signal.SIGKILL)
+    a_worker(gated, "gated.py", "--concurrency", "1", until="at the gate")
     beside = a_worker(gated, "other.py")
+    assert sorted(run["status"] for run in gated("ls", "--json").values) == ["queued", "running"]
     assert "no worker serves" not in beside.end(signal.SIGTERM).err
 
 
