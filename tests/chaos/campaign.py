@@ -99,7 +99,7 @@ def _parsed(text: str) -> Death:
     return AtCall(int(found[2]), "before" if found[3] == "b" else "after")
 
 
-class _Shared:
+class Shared:
     """A result that two threads add to, and the numbers that they draw their work from."""
 
     def __init__(self, tick: Tick) -> None:
@@ -127,6 +127,12 @@ class _Shared:
         with self._lock:
             self.result.add(**counts)
 
+    def most(self, **counts: int) -> None:
+        """Keep the largest of each number."""
+        with self._lock:
+            for name, count in counts.items():
+                self.result.counts[name] = max(count, self.result.counts.get(name, 0))
+
     def count(self, name: str) -> int:
         """Return a number so far."""
         return self.result.counts.get(name, 0)
@@ -147,7 +153,7 @@ def _do(work: Callable[[Killer, Path], None]) -> None:
 
 def kills(seed: int, wanted: int, tick: Tick) -> Result:
     """Kill programs until `wanted` deaths were died, about half of them by recoveries."""
-    shared, started = _Shared(tick), time.monotonic()
+    shared, started = Shared(tick), time.monotonic()
 
     def work(killer: Killer, folder: Path) -> None:
         stage = Stage(killer, folder)
@@ -180,7 +186,7 @@ def _doubts(ended: Ended) -> Counter[str]:
 
 def power(seed: int, wanted: int, tick: Tick) -> Result:
     """Take up `wanted` different disks, from recordings of one and of several runs."""
-    shared, started = _Shared(tick), time.monotonic()
+    shared, started = Shared(tick), time.monotonic()
     disks: set[bytes] = set()
 
     def work(killer: Killer, folder: Path) -> None:
@@ -218,7 +224,7 @@ def _kept(loss: Loss, refused: Refused) -> str:
 
 def controls(seed: int, wanted: int, tick: Tick) -> Result:
     """Play the negative controls in turn: each twin must be caught, and Holdfast never accused."""
-    shared, started = _Shared(tick), time.monotonic()
+    shared, started = Shared(tick), time.monotonic()
     plays = [(CONTROLS[number % len(CONTROLS)], seed + number // len(CONTROLS)) for number in range(wanted)]
 
     def work(killer: Killer, folder: Path) -> None:
