@@ -32,14 +32,14 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def own_folder(prefix: str) -> Path:
-    """Make a folder that `as_ordinary_user` may write in, in memory if much fits there.
+def own_folder(prefix: str, *, inside: Path | None = None) -> Path:
+    """Make a folder that `as_ordinary_user` may write in, in memory if much fits there and no other place is given.
 
     Tests kill processes, never the machine, so they need no disk.
     """
     memory = Path("/dev/shm")
     roomy = memory.is_dir() and shutil.disk_usage(memory).free > _LEAST_MEMORY_BYTES
-    folder = Path(tempfile.mkdtemp(prefix=prefix, dir=memory if roomy else None))
+    folder = Path(tempfile.mkdtemp(prefix=prefix, dir=inside or (memory if roomy else None)))
     if os.geteuid() == 0:
         shutil.chown(folder, ORDINARY_USER)
     return folder

@@ -77,14 +77,19 @@ class Server:
     """One server in a folder of its own, which goes when the server is closed; also usable in `with`.
 
     It keeps its port and its data from `stop` to `start`, so a client can wait for it to come back. `listen` adds
-    addresses to loopback, `settings` adds to what stands in postgresql.conf. It dies with the thread that started it,
-    so start it on one that stays.
+    addresses to loopback, `settings` adds to what stands in postgresql.conf, `inside` says on which disk its folder
+    is. It dies with the thread that started it, so start it on one that stays.
     """
 
     def __init__(
-        self, *, listen: Sequence[str] = (), settings: Mapping[str, str] | None = None, major: int = 18
+        self,
+        *,
+        listen: Sequence[str] = (),
+        settings: Mapping[str, str] | None = None,
+        major: int = 18,
+        inside: Path | None = None,
     ) -> None:
-        self._folder = own_folder("holdfast-pg-")
+        self._folder = own_folder("holdfast-pg-", inside=inside)
         self._listen, self._settings = (LOOPBACK, *listen), {**_SETTINGS, **(settings or {})}
         self._major, self._install = major, Path()
         self._data = self._folder / "data"
