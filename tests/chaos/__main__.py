@@ -20,11 +20,15 @@ from rich.progress import (
 )
 
 from tests.chaos import summary
-from tests.chaos.campaign import Campaign, campaigns, replay
+from tests.chaos.campaign import KILLS_POSTGRES, Campaign, campaigns, replay
 from tests.chaos.controls import CONTROLS
 
-_IN_FULL: Final = {"kills": 10_000, "power": 20_000, "flips": 2_000, "controls": 20 * len(CONTROLS)}
+_IN_FULL: Final = {
+    "kills": 10_000, KILLS_POSTGRES: 2_000, "commits": 2_000, "power": 20_000, "flips": 2_000,
+    "controls": 20 * len(CONTROLS),
+}  # fmt: skip
 """How much of each is tried if nothing else is said; less than that is shown and not kept."""
+_ON_POSTGRES: Final = (KILLS_POSTGRES, "commits")
 
 
 def main() -> int:
@@ -36,15 +40,25 @@ def main() -> int:
         print(broken or "nothing was broken")
         return 1 if broken else 0
     wanted = {
-        "kills": options.kills,
+        "kills": options.kills or _IN_FULL["kills"],
+        KILLS_POSTGRES: options.kills or _IN_FULL[KILLS_POSTGRES],
+        "commits": options.cuts,
         "power": options.images,
         "flips": options.flips,
         "controls": options.controls,
     }
-    chosen = {name: campaign for name, campaign in known_campaigns.items() if options.only in (None, name)}
+    chosen = _chosen(known_campaigns, options.only, options.store)
     parts = _run(chosen, wanted, options.seed)
     sys.stdout.write(summary.as_json(parts).decode() if options.json else summary.as_page(parts))
     return 1 if any(part["failures"] for part in parts.values()) else 0
+
+
+def _chosen(known: Mapping[str, Campaign], only: str | None, store: str | None) -> dict[str, Campaign]:
+    """Return the campaigns that were asked for; kills are those of the store that was named."""
+    if only == "kills" and store == "postgres":
+        only = KILLS_POSTGRES
+    of_store = {None: known, "postgres": _ON_POSTGRES}.get(store, [name for name in known if name not in _ON_POSTGRES])
+    return {name: campaign for name, campaign in known.items() if only in (None, name) and name in of_store}
 
 
 def _run(chosen: Mapping[str, Campaign], wanted: Mapping[str, int], seed: int) -> dict[str, summary.Part]:
@@ -79,7 +93,13 @@ def _advance(progress: Progress, bar: TaskID, steps: int) -> None:
 def _parser(names: Sequence[str]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description="Kill real processes, cut the power.")
     parser.add_argument("--only", choices=names, help="one campaign instead of all")
-    parser.add_argument("--kills", type=int, default=_IN_FULL["kills"], help="how many deaths (%(default)s)")
+    parser.add_argument("--store", choices=["sqlite", "postgres"], help="the campaigns of one store instead of both")
+    parser.add_argument(
+        "--kills",
+        type=int,
+        help=f"how many deaths ({_IN_FULL['kills']} on SQLite, {_IN_FULL[KILLS_POSTGRES]} on PostgreSQL)",
+    )
+    parser.add_argument("--cuts", type=int, default=_IN_FULL["commits"], help="how many lost replies (%(default)s)")
     parser.add_argument(
         "--images", type=int, default=_IN_FULL["power"], help="how many disks after a power loss (%(default)s)"
     )
@@ -92,7 +112,7 @@ def _parser(names: Sequence[str]) -> argparse.ArgumentParser:
         "--controls", type=int, default=_IN_FULL["controls"], help="how many plays of twins (%(default)s)"
     )
     parser.add_argument("--seed", type=int, default=20261115, help="where chance begins (%(default)s)")
-    parser.add_argument("--replay", metavar="TRIAL", help="one trial of kills, as a failure names it: 3:p57,c12b")
+    parser.add_argument("--replay", metavar="TRIAL", help="one trial, as a failure names it: 3:p57,c12b")
     parser.add_argument("--json", action="store_true", help="print JSON")
     return parser
 

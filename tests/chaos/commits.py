@@ -4,6 +4,7 @@ import random
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Final
 
@@ -30,10 +31,12 @@ VERBS: Final[Mapping[str, str]] = {
 SIGNED: Final = AtPoint(1, named="sign performed")
 """The death after which a person has to say what happened: the only one who posts."""
 _OF_RECOVERY: Final = ("claim", "post", "void")
-_LANDINGS: Final = (0.0, 0.005, 0.015, 0.03, 0.1)
+_LANDINGS: Final = ("0", "0.005", "0.015", "0.03", "0.1", "commit")
 """Around the moments at which a driver that lost its line looks again and tries again."""
-_RECOVERIES: Final = (0.0, 0.05, 0.1, 0.2, 0.4)
-"""Around the moments at which a successor looks, takes over and claims."""
+_RECOVERIES: Final = ("0", "register", "void", "create", "claim", "commit")
+"""The moments at which a successor looks, takes over, claims and goes on."""
+_SELDOM: Final = 3
+_LANDS_AT_LAST_SECONDS: Final = 1.0
 MORTAL: Final = (Kind.DURING, Kind.HANGING, Kind.LATE)
 """How something may land after the death of the process that sent it."""
 
@@ -42,15 +45,16 @@ MORTAL: Final = (Kind.DURING, Kind.HANGING, Kind.LATE)
 class Cut:
     """The `nth` use of a verb by so many runs, and how its reply is lost; written `2:commit:late:14@0.1+!`.
 
-    Late ones land after `seconds`. With `dies` (`+`) the program is killed at that moment, so that its successor meets
-    what lands. With `signed` (`!`) it has died before, and a person's post is in the cut part.
+    A late one `lands` after so many seconds, or just before the next use of a verb. With `dies` (`+`) the program is
+    killed at that moment, so that its successor meets what lands. With `signed` (`!`) it has died before, and a
+    person's post is in the cut part.
     """
 
     runs: int
     verb: str
     kind: Kind
     nth: int
-    seconds: float = 0.0
+    lands: str = "0"
     signed: bool = False
     dies: bool = False
 
@@ -72,21 +76,23 @@ class Cut:
         Raises:
             ValueError: it is not one.
         """
-        found = re.fullmatch(r"(\d+):(\w+):(\w+):(\d+)(?:@([\d.]+))?(\+?)(!?)", text)
+        found = re.fullmatch(r"(\d+):(\w+):(\w+):(\d+)(?:@([\w.]+))?(\+?)(!?)", text)
         if found is None or found[2] not in VERBS or found[3].upper() not in Kind.__members__:
             raise ValueError(f"{text!r} is no cut: write 2:commit:swallowed:14")
-        kind, seconds = Kind[found[3].upper()], float(found[5] or 0)
-        return cls(int(found[1]), found[2], kind, int(found[4]), seconds, bool(found[7]), bool(found[6]))
+        kind, lands = Kind[found[3].upper()], found[5] or "0"
+        return cls(int(found[1]), found[2], kind, int(found[4]), lands, bool(found[7]), bool(found[6]))
 
     def __str__(self) -> str:
-        late = f"@{self.seconds:g}" if self.kind in (Kind.LATE, Kind.HANGING) else ""
+        late = f"@{self.lands}" if self.kind in (Kind.LATE, Kind.HANGING) else ""
         marks = f"{'+' if self.dies else ''}{'!' if self.signed else ''}"
         return f"{self.runs}:{self.verb}:{self.kind.name.lower()}:{self.nth}{late}{marks}"
 
     @property
     def fault(self) -> Fault:
         """The fault to set."""
-        return Fault(self.kind, self.nth, VERBS[self.verb], self.seconds, self.dies)
+        before = VERBS.get(self.lands)
+        seconds = float(self.lands) if before is None else _LANDS_AT_LAST_SECONDS
+        return Fault(self.kind, self.nth, VERBS[self.verb], seconds, before, self.dies)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +106,12 @@ class Survived:
 class Line:
     """A stage on PostgreSQL whose program reaches its store over a line that can be cut."""
 
-    def __init__(self, killer: Killer, folder: Path, server: Server, proxy: Proxy) -> None:
+    def __init__(self, killer: Killer, folder: Path, server: Server, proxy: Proxy, *, twin: str = "") -> None:
         address = in_schema(server.database(f"line_{folder.name}"), "hf")
         self._proxy = proxy
-        self._stage = Stage(killer, folder, address=proxy.before(address))
+        self._stage = Stage(killer, folder, twin=twin, address=proxy.before(address))
+        # What makes the store is none of the program's writes.
+        self.count(orders(1))
 
     def count(self, names: Sequence[str], *, signed: bool = False) -> dict[str, int]:
         """Return how often an undisturbed program uses each verb."""
@@ -132,6 +140,9 @@ class Line:
             struck = bool(self._proxy.struck)
         finally:
             self._proxy.strike(None)
+        if cut.dies and cut.verb == "register":
+            # Who became known after his death is seen to be dead by the next look, for which nobody stayed.
+            report = replace(report, left=())
         judge.check(report, read_ledger(self._stage.ledger), deaths=deaths)
         return Survived(struck, report)
 
@@ -148,12 +159,15 @@ class Line:
 
 
 def every_cut(line: Line, kinds: Sequence[Kind], *, dies: bool = False) -> Iterator[Cut]:
-    """Yield each use of each verb by one run, cut in each of these ways."""
+    """Yield each use of each verb by one run, cut in each of these ways; what is seldom used lands at every moment."""
     moments = _RECOVERIES if dies else _LANDINGS
     for signed in (False, True):
         for verb, count in line.count(orders(1), signed=signed).items():
             if signed and verb not in _OF_RECOVERY:
                 continue
-            for nth in range(1, count + 1):
-                base = Cut(1, verb, Kind.BEFORE, nth, moments[nth % len(moments)], signed, dies)
-                yield from (replace(base, kind=kind) for kind in kinds)
+            for nth, kind in product(range(1, count + 1), kinds):
+                base = Cut(1, verb, kind, nth, moments[nth % len(moments)], signed, dies)
+                if kind in (Kind.LATE, Kind.HANGING) and count <= _SELDOM:
+                    yield from (replace(base, lands=moment) for moment in moments)
+                else:
+                    yield base

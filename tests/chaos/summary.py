@@ -29,6 +29,17 @@ _MEANINGS: Final = {
         "idempotency key at every attempt, transactions exactly once, nothing acknowledged taken back, no committed "
         "work done again, and no chunk, worker or lock left behind."
     ),
+    "kills_postgres": (
+        "The same program with its store on PostgreSQL, killed before and after its writes and inside its effects, and "
+        "judged in the same way; what a dead process had asked for may still be done by the server."
+    ),
+    "commits": (
+        "The same program on PostgreSQL over a line that is cut at one of its writes: before it arrives, while it is "
+        "done, after it is done and before it is answered, with all but its end done, or so that it lands late. In "
+        "turn at every write of one run, then by chance at those of up to four. With `died_too` the process was killed "
+        "at that moment, so that its successor meets what lands. Judged in the same way, and without a death no work "
+        "may be done twice and nothing come into doubt."
+    ),
     "power": (
         "Different disks that a power loss could have left (unsynced writes dropped, kept, torn at sectors, any "
         "prefix; names strict and ordered), each taken up again and judged in the same way by all that the program "

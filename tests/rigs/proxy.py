@@ -42,14 +42,16 @@ class Kind(Enum):
 class Fault:
     """Strikes the `nth` commit whose transaction matches `pattern`, counted from when the fault was set.
 
-    What is to land late lands after `land_seconds`, or when told if that is None. With `killing`, the client's process
-    is killed at the very moment, before anything else is done.
+    What is to land late lands after `land_seconds`, or just before the first commit after it that matches
+    `land_before`, or else when told. With `killing`, the client's process is killed at the very moment, before anything
+    else is done.
     """
 
     kind: Kind
     nth: int = 1
     pattern: str = WRITES
     land_seconds: float | None = None
+    land_before: str | None = None
     killing: bool = False
 
     def matches(self, text: str) -> bool:
@@ -69,6 +71,7 @@ class Proxy:
         self._fault: Fault | None = None
         self._matched = 0
         self.landing = asyncio.Event()
+        self.landed = asyncio.Event()
         self.passing = asyncio.Event()
         self.delay_seconds = 0.0
         self.port = 0
@@ -100,7 +103,7 @@ class Proxy:
             self.commits.clear()
             # What was late lands now, if it has not yet.
             self.landing.set()
-            self.landing = asyncio.Event()
+            self.landing, self.landed = asyncio.Event(), asyncio.Event()
 
         self._call(change)
 
@@ -147,6 +150,15 @@ class Proxy:
         if fault.land_seconds is not None:
             self._loop.call_later(fault.land_seconds, self.landing.set)
         return fault
+
+    async def let_pass(self, request: Request) -> None:
+        """Hold a request up if something is to land before it."""
+        fault = self._fault
+        if fault is None or fault.kind not in (Kind.LATE, Kind.HANGING) or not self.struck or self.landed.is_set():
+            return
+        if fault.land_before is not None and re.search(fault.land_before, request.text, re.IGNORECASE):
+            self.landing.set()
+            await asyncio.wait_for(self.landed.wait(), _PATIENCE_SECONDS)
 
     async def _accept(self) -> None:
         if self._listening is None:
@@ -206,6 +218,7 @@ class _Link:
         self._server, self._to_server = server
         self._conversation = Conversation()
         self._swallowed: Request | None = None
+        self._answered = asyncio.Event()
 
     async def run(self) -> None:
         """Pass messages on until one side ends."""
@@ -260,6 +273,7 @@ class _Link:
             await asyncio.sleep(self._proxy.delay_seconds)
         fault = self._proxy.judge(request)
         if fault is None:
+            await self._proxy.let_pass(request)
             return False
         if fault.killing:
             self._kill_client()
@@ -285,10 +299,17 @@ class _Link:
             os.kill(pid, signal.SIGKILL)
 
     async def _land(self, rest: bytes) -> None:
-        landing = self._proxy.landing
+        landing, landed = self._proxy.landing, self._proxy.landed
         self._to_client.transport.abort()
+        self._answered.clear()
         await landing.wait()
-        self._to_server.write(rest)
+        try:
+            self._to_server.write(rest)
+            # Until the server has answered, although nobody hears it any more.
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._answered.wait(), _PATIENCE_SECONDS)
+        finally:
+            landed.set()
 
     async def _back(self) -> None:
         splitter = Splitter(greets=False)
@@ -296,6 +317,8 @@ class _Link:
             for message in splitter.feed(data):
                 holding = self._swallowed is not None and self._conversation.answering is self._swallowed
                 done = self._conversation.answer(message)
+                if self._conversation.answering is None:
+                    self._answered.set()
                 if holding and message.kind not in _COPY:
                     if done is not None:
                         return

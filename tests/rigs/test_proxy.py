@@ -179,6 +179,18 @@ def test_a_client_killed_in_flight_is_dead_before_its_commit_lands(
     wait_until(lambda: rows(direct) == [1])
 
 
+def test_a_late_request_lands_just_before_the_one_that_it_is_to_land_before(
+    proxy: Proxy, address: str, direct: psycopg.Connection
+) -> None:
+    """Who comes next finds it done, and who comes before that does not."""
+    proxy.strike(Fault(Kind.LATE, land_before="count"))
+    with psycopg.connect(proxy.before(address), autocommit=True) as first, pytest.raises(psycopg.OperationalError):
+        by_autocommit(first, 1)
+    with psycopg.connect(proxy.before(address), autocommit=True) as second:
+        assert second.execute("SELECT n FROM t").fetchall() == []
+        assert second.execute("SELECT count(*) FROM t").fetchone() == (1,)
+
+
 def test_a_pattern_chooses_what_is_struck(proxy: Proxy, address: str, direct: psycopg.Connection) -> None:
     """Other commits pass and are not counted."""
     proxy.strike(Fault(Kind.SWALLOWED, pattern=r"\bhf_add\("))
