@@ -124,20 +124,20 @@ class Crew:
     ) -> list[Hand]:
         """Start workers at one moment, and return them when all of them serve."""
         started = [self._start(name, wrap, environment, store or self.post.store) for name in names]
-        self.hands += started
         for hand in started:
             hand.wait_for("serving")
         return started
 
-    def replace(self, hand: Hand, name: str) -> Hand:
-        """Kill a worker and start another in its place."""
+    def replace(self, hand: Hand, name: str) -> None:
+        """Kill a worker and start another in its place, which serves a while later."""
         self.hands.remove(hand)
         hand.kill()
-        (new,) = self.launch(name)
-        return new
+        self._start(name, list, None, self.post.store)
 
     def _start(self, name: str, wrap: Wrap, environment: Mapping[str, str] | None, store: str) -> Hand:
         ours, theirs = socket.socketpair()
+        # Where workers on PostgreSQL keep their locks: they go with the trial.
+        around = {**(environment or os.environ), "XDG_RUNTIME_DIR": str(self.post.ledger.parent)}
         given = {
             "store": store, "ledger": str(self.post.ledger), "lease_seconds": self.post.lease_seconds,
             "twin": self.post.twin, "name": name, "line": theirs.fileno(),
@@ -146,9 +146,10 @@ class Crew:
         with theirs, self.post.ledger.with_suffix(f".{name}.log").open("ab") as log:
             process = subprocess.Popen(
                 command, cwd=ROOT, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                env=dict(environment or os.environ),
+                env=around,
             )  # fmt: skip
-        return Hand(name, process, ours, self.heard)
+        self.hands.append(Hand(name, process, ours, self.heard))
+        return self.hands[-1]
 
     def first_at(self, place: str, seconds: float = SECONDS) -> Hand:
         """Return the worker that has halted at a place, when one has.

@@ -1,14 +1,10 @@
 """A worker that was stopped, declared dead and woken writes nothing of its old runs, and serves new ones."""
 
-from collections.abc import Iterator
-from contextlib import ExitStack
-
 import pytest
 
 from tests.chaos.judge import Broken
-from tests.chaos.sites import Site, file_site, schema_site
+from tests.chaos.sites import Site
 from tests.chaos.zombies import Sleep, staged
-from tests.rigs.server import Server
 
 pytestmark = pytest.mark.slow
 SLEEPS = (
@@ -19,17 +15,6 @@ SLEEPS = (
     Sleep("pulse"),
     Sleep("moment", 3),
 )
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def site(request: pytest.FixtureRequest) -> Iterator[Site]:
-    """An empty place for a store."""
-    with ExitStack() as closing:
-        if request.param == "sqlite":
-            yield closing.enter_context(file_site())
-            return
-        server: Server = request.getfixturevalue("postgres_server")
-        yield closing.enter_context(schema_site(server))
 
 
 def test_whoever_wakes_after_being_declared_dead_writes_nothing_and_serves_again(site: Site) -> None:
