@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final, TypeVar
 
 import holdfast as hf
@@ -49,6 +50,20 @@ class Caller:
             except ExceptionGroup as several:
                 raise Broken(str(several.exceptions[0])) from several
             return [each.result() for each in told]
+
+    async def read_again(self, stories: Sequence[Story]) -> list[Story]:
+        """Return tales that have ended as the store has them now.
+
+        Raises:
+            Broken: one is gone.
+        """
+        async with hf.open(self._crew.post.store, work=False) as runtime:
+            try:
+                runs = [await self._again(partial(runtime.get, key=("tale", story.number))) for story in stories]
+            except NotFound as gone:
+                raise Broken(f"a tale that had ended is gone: {gone!r}") from gone
+            entries = [await self._again(partial(entries_of, runtime, run.id)) for run in runs]
+            return [replace(story, entries=now) for story, now in zip(stories, entries, strict=True)]
 
     async def _start(self, runtime: Runtime, number: int, effect: str) -> Run[list[str]]:
         async with self._room:
