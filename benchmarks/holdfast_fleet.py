@@ -125,8 +125,7 @@ async def victim(address: str, count: int) -> Times:
 
     held = holding(Marks(count), Marks(count), arrive)
     async with hf.open(address, hf.App(held, version="benchmark"), concurrency=count) as runtime:
-        for number in range(count):
-            await runtime.start(held, number)
+        await asyncio.gather(*(runtime.start(held, number) for number in range(count)))
         await asyncio.wait_for(all_arrived.wait(), _PATIENCE_SECONDS)
         await word()
     return {}

@@ -18,9 +18,8 @@ from benchmarks.workload import JOINT, Load, Sample, expected
 WORKERS: Final = (1, 2, 4)
 RUNS: Final = 256
 """Of all workers on PostgreSQL together."""
-FILE_WORKERS: Final = (1, 2)
-FILE_RUNS: Final = 128
-"""Of all workers on one SQLite file together."""
+FILE_RUNS: Final = 64
+"""Of each worker on one SQLite file."""
 HELD: Final = 1_000
 PROBES: Final = 400
 QUICK_PROBES: Final = 150
@@ -92,15 +91,19 @@ def _workers(bench: Bench) -> list[Figure]:
 
 def _workers_on_file(bench: Bench) -> list[Figure]:
     """Steps of two worker processes on one SQLite file."""
-    rates: dict[int, list[float]] = {processes: [] for processes in FILE_WORKERS}
+    cells = ((1, FILE_RUNS), (2, 2 * FILE_RUNS), (1, 2 * FILE_RUNS))
+    rates: dict[tuple[int, int], list[float]] = {cell: [] for cell in cells}
     for _ in range(bench.rounds):
-        for processes in FILE_WORKERS:
+        for processes, runs in cells:
             with _folder() as directory:
-                load = Load(directory, runs=FILE_RUNS, seconds=bench.seconds, payload_bytes=PAYLOAD_BYTES)
-                rates[processes].append(_together(load, processes))
-    one, two = (max(rates[processes]) for processes in FILE_WORKERS)
-    note = f"{two:,.0f}/s of {one:,.0f}/s, {FILE_RUNS} runs in all"
-    return [Figure("workers.file", "two workers on one SQLite file, of one", two / one, "x", note)]
+                load = Load(directory, runs=runs, seconds=bench.seconds, payload_bytes=PAYLOAD_BYTES)
+                rates[processes, runs].append(_together(load, processes))
+    one, two, divided = (max(rates[cell]) for cell in cells)
+    name = f"two workers on one SQLite file, {FILE_RUNS} runs each, of one"
+    return [
+        Figure("workers.file", f"{name} alone", two / one, "x", f"{two:,.0f}/s of {one:,.0f}/s"),
+        Figure("workers.file.divided", f"{name} with all", two / divided, "x", f"{two:,.0f}/s of {divided:,.0f}/s"),
+    ]
 
 
 def _role(role: str, address: str, count: int) -> Participant:
