@@ -11,11 +11,13 @@ from typing import Final, Protocol
 import apsw
 import psycopg
 
+from holdfast.runtime import open_store
 from tests.chaos.crew import Hand
 from tests.chaos.kills import scratch
 from tests.rigs.server import Server, in_schema, plain, schema_of
 
 _FENCE: Final = "AND r.owner = c.owner AND r.fence = c.fence"
+_POST_LOCK: Final = "ORDER BY r.number FOR NO KEY UPDATE"
 _numbers = itertools.count(1)
 
 
@@ -35,6 +37,10 @@ class Site(Protocol):
 
     def unfence(self) -> str:
         """Break the store so that a commit asks for no lease; return the twin that workers must be for that."""
+        ...
+
+    def unlock_posts(self) -> str:
+        """Break the store so that a post takes its number before anyone waits; return the twin for that."""
         ...
 
 
@@ -62,6 +68,9 @@ class File:
     def unfence(self) -> str:
         return "no_fence"
 
+    def unlock_posts(self) -> str:
+        return "numbered_outside"
+
 
 class Schema:
     """A schema of a PostgreSQL database."""
@@ -77,12 +86,19 @@ class Schema:
 
     def unfence(self) -> str:
         """The check stands in the database, so it is taken out there, from the function of an open store."""
-        with psycopg.connect(plain(self.address), autocommit=True) as connection:
-            name = f"{schema_of(self.address)}.hf_commit"
-            [(body,)] = connection.execute("SELECT pg_get_functiondef(%s::regproc)", (name,)).fetchall()
-            assert _FENCE in body
-            connection.execute(body.replace(_FENCE, ""))
+        self._alter("hf_commit", _FENCE)
         return ""
+
+    def unlock_posts(self) -> str:
+        self._alter("hf_post", _POST_LOCK)
+        return ""
+
+    def _alter(self, function: str, without: str) -> None:
+        with psycopg.connect(plain(self.address), autocommit=True) as connection:
+            name = f"{schema_of(self.address)}.{function}"
+            [(body,)] = connection.execute("SELECT pg_get_functiondef(%s::regproc)", (name,)).fetchall()
+            assert without in body
+            connection.execute(body.replace(without, ""))
 
 
 @contextmanager
@@ -101,3 +117,8 @@ def schema_site(server: Server) -> Iterator[Site]:
 
 Sites = Callable[[], AbstractContextManager[Site]]
 """Gives one site after another."""
+
+
+async def make_store(address: str) -> None:
+    """Make the store of a site, which nobody has opened yet."""
+    await (await open_store(address)).close()

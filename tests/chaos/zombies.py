@@ -13,13 +13,13 @@ from typing import Any, Final
 
 import holdfast as hf
 from holdfast.core.ids import RunId
-from holdfast.runtime import Runtime, open_store
+from holdfast.runtime import Runtime
 from holdfast.store.protocol import RunRow, Store
 from tests.chaos.campaign import Result, Shared, Tick
 from tests.chaos.crew import SECONDS, Crew, Hand, Post, Silent
 from tests.chaos.hand import own, tale
 from tests.chaos.judge import Broken
-from tests.chaos.sites import Site, Sites, file_site, schema_site
+from tests.chaos.sites import Site, Sites, file_site, make_store, schema_site
 from tests.chaos.verdict import Story, entries_of, faults
 from tests.rigs.server import Server
 from tests.rigs.waiting import wait_until
@@ -194,15 +194,11 @@ class Stage:
 @contextmanager
 def staged(site: Site, *, twin: bool = False) -> Iterator[Stage]:
     """Give a stage with two workers on it; those of the twin commit whatever they like."""
-    asyncio.run(_made(site.address))
+    asyncio.run(make_store(site.address))
     post = Post(site.address, site.ledger, LEASE_SECONDS, site.unfence() if twin else "")
     with Crew(post) as crew, hf.open(site.address, work=False) as runtime:
         crew.launch("a", "b")
         yield Stage(crew, site, runtime._store, runtime)
-
-
-async def _made(address: str) -> None:
-    await (await open_store(address)).close()
 
 
 def campaign(seed: int, wanted: int, tick: Tick) -> Result:
