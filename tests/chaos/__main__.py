@@ -25,10 +25,16 @@ from tests.chaos.controls import CONTROLS
 
 _IN_FULL: Final = {
     "kills": 10_000, KILLS_POSTGRES: 2_000, "commits": 2_000, "power": 20_000, "flips": 2_000,
-    "controls": 20 * len(CONTROLS),
+    "zombies": 2_000, "restarts": 200, "fleet": 4_000, "posts": 20_000, "controls": 20 * len(CONTROLS),
 }  # fmt: skip
 """How much of each is tried if nothing else is said; less than that is shown and not kept."""
-_ON_POSTGRES: Final = (KILLS_POSTGRES, "commits")
+_ON_BOTH: Final = {
+    "zombies": "how many workers that are stopped and woken, half of them on each store",
+    "fleet": "how many runs of a fleet that loses workers, half of them on each store",
+    "posts": "how many posts that race a park, half of them on each store",
+}
+_ON_POSTGRES: Final = (KILLS_POSTGRES, "commits", "restarts", *_ON_BOTH)
+_ON_SQLITE: Final = ("kills", "power", "flips", "controls", *_ON_BOTH)
 
 
 def main() -> int:
@@ -46,6 +52,8 @@ def main() -> int:
         "power": options.images,
         "flips": options.flips,
         "controls": options.controls,
+        "restarts": options.restarts,
+        **{name: getattr(options, name) for name in _ON_BOTH},
     }
     chosen = _chosen(known_campaigns, options.only, options.store)
     parts = _run(chosen, wanted, options.seed)
@@ -57,7 +65,7 @@ def _chosen(known: Mapping[str, Campaign], only: str | None, store: str | None) 
     """Return the campaigns that were asked for; kills are those of the store that was named."""
     if only == "kills" and store == "postgres":
         only = KILLS_POSTGRES
-    of_store = {None: known, "postgres": _ON_POSTGRES}.get(store, [name for name in known if name not in _ON_POSTGRES])
+    of_store = {None: tuple(known), "postgres": _ON_POSTGRES, "sqlite": _ON_SQLITE}[store]
     return {name: campaign for name, campaign in known.items() if only in (None, name) and name in of_store}
 
 
@@ -108,6 +116,11 @@ def _parser(names: Sequence[str]) -> argparse.ArgumentParser:
             "--flips", type=int, default=_IN_FULL["flips"], help="how many damaged stores (%(default)s)"
         )
     parser.set_defaults(flips=_IN_FULL["flips"])
+    parser.add_argument(
+        "--restarts", type=int, default=_IN_FULL["restarts"], help="how many crashes of a server (%(default)s)"
+    )
+    for name, meaning in _ON_BOTH.items():
+        parser.add_argument(f"--{name}", type=int, default=_IN_FULL[name], help=f"{meaning} (%(default)s)")
     parser.add_argument(
         "--controls", type=int, default=_IN_FULL["controls"], help="how many plays of twins (%(default)s)"
     )

@@ -315,9 +315,14 @@ Campaign = Callable[[int, int, Tick], Result]
 """Goes on from a seed until as much was tried as wanted."""
 
 
+_MODULES: Final = ("flips", "zombies", "restarts", "fleet", "posts")
+"""Those with a module of their own, and a `campaign` in it."""
+
+
 def campaigns() -> dict[str, Campaign]:
-    """Return every campaign by name; damage has a module of its own, with a `campaign` in it."""
+    """Return every campaign by name."""
     found: dict[str, Campaign] = {"kills": kills, KILLS_POSTGRES: kills_postgres, "commits": commits, "power": power}
-    if importlib.util.find_spec("tests.chaos.flips") is not None:
-        found["flips"] = importlib.import_module("tests.chaos.flips").campaign
+    for name in _MODULES:
+        if importlib.util.find_spec(f"tests.chaos.{name}") is not None:
+            found[name] = importlib.import_module(f"tests.chaos.{name}").campaign
     return {**found, "controls": controls}

@@ -46,6 +46,27 @@ _MEANINGS: Final = {
         "had acknowledged by then."
     ),
     "flips": "Bytes of a store changed under it: damage is named, set aside, and spoils no other run.",
+    "zombies": (
+        "Two workers on one store, in processes of their own: whoever drives a run is stopped before a commit, in a "
+        "`once` effect, inside a pulse or at any moment, by SIGSTOP or by the freezer, until the other has its run "
+        "(`overtaken`: it was not over yet), and then woken, half before the other has written anything. Nothing "
+        "stale may be written, no effect happen twice, the run end as its policies say, and whoever woke serve a new "
+        "run within two seconds (`slowest_return_ms`)."
+    ),
+    "restarts": (
+        "PostgreSQL crashed (`immediate`) and started again under 24 runs with plain and `once` steps and posts, and "
+        "three workers. Judged by a ledger outside: no hole, no repeat, no effect twice, nothing acknowledged lost, "
+        "and every caller told the true outcome (`asked_again`: it was first told that the store is away)."
+    ),
+    "fleet": (
+        "Four workers, of which one is killed every second and replaced, every other one between a `once` effect and "
+        "its record: all runs end, and by a ledger outside nothing is done twice."
+    ),
+    "posts": (
+        "A run that parks in one process while another posts to it (`posted_first`: the park was refused; "
+        "`parked_first`: the post woke it), and two processes whose batches post to each other's runs (`crossing`): no "
+        "post is lost or taken twice, and no caller is shown a deadlock."
+    ),
     "controls": (
         "Deliberately broken twins of Holdfast, each of which the same checks must catch at every play, and the same "
         "plays with Holdfast itself, which must not be accused."
