@@ -3,7 +3,7 @@
 import argparse
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import partial
 from typing import Final
@@ -19,12 +19,25 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from tests.chaos import summary
-from tests.chaos.campaign import KILLS_POSTGRES, Campaign, campaigns, replay
+from tests.chaos import disks, fleet, flips, posts, restarts, summary, zombies
+from tests.chaos.campaign import KILLS_POSTGRES, Campaign, commits, controls, kills, kills_postgres, power, replay
 from tests.chaos.controls import CONTROLS
 
+_CAMPAIGNS: Final[Mapping[str, Campaign]] = {
+    "kills": kills,
+    KILLS_POSTGRES: kills_postgres,
+    "commits": commits,
+    "power": power,
+    "flips": flips.campaign,
+    "disks": disks.campaign,
+    "zombies": zombies.campaign,
+    "restarts": restarts.campaign,
+    "fleet": fleet.campaign,
+    "posts": posts.campaign,
+    "controls": controls,
+}
 _IN_FULL: Final = {
-    "kills": 10_000, KILLS_POSTGRES: 2_000, "commits": 2_000, "power": 20_000, "flips": 2_000,
+    "kills": 10_000, KILLS_POSTGRES: 2_000, "commits": 2_000, "power": 20_000, "flips": 2_000, "disks": 120,
     "zombies": 2_000, "restarts": 200, "fleet": 4_000, "posts": 20_000, "controls": 20 * len(CONTROLS),
 }  # fmt: skip
 """How much of each is tried if nothing else is said; less than that is shown and not kept."""
@@ -34,13 +47,12 @@ _ON_BOTH: Final = {
     "posts": "how many posts that race a park, half of them on each store",
 }
 _ON_POSTGRES: Final = (KILLS_POSTGRES, "commits", "restarts", *_ON_BOTH)
-_ON_SQLITE: Final = ("kills", "power", "flips", "controls", *_ON_BOTH)
+_ON_SQLITE: Final = ("kills", "power", "flips", "disks", "controls", *_ON_BOTH)
 
 
 def main() -> int:
     """Return 0 when no campaign found anything."""
-    known_campaigns = campaigns()
-    options = _parser(list(known_campaigns)).parse_args()
+    options = _parser().parse_args()
     if options.replay:
         broken = replay(options.replay)
         print(broken or "nothing was broken")
@@ -51,11 +63,17 @@ def main() -> int:
         "commits": options.cuts,
         "power": options.images,
         "flips": options.flips,
+        "disks": options.disks,
         "controls": options.controls,
         "restarts": options.restarts,
         **{name: getattr(options, name) for name in _ON_BOTH},
     }
-    chosen = _chosen(known_campaigns, options.only, options.store)
+    chosen = _chosen(_CAMPAIGNS, options.only, options.store)
+    if "disks" in chosen and (why := disks.cannot_mount()) is not None:
+        print(f"not tried: {why}", file=sys.stderr)
+        del chosen["disks"]
+        if not chosen:
+            return 2
     parts = _run(chosen, wanted, options.seed)
     sys.stdout.write(summary.as_json(parts).decode() if options.json else summary.as_page(parts))
     return 1 if any(part["failures"] for part in parts.values()) else 0
@@ -98,9 +116,9 @@ def _advance(progress: Progress, bar: TaskID, steps: int) -> None:
         progress.console.print(f"{task.description}: {task.completed:,.0f} after {task.elapsed or 0:,.0f} s")
 
 
-def _parser(names: Sequence[str]) -> argparse.ArgumentParser:
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description="Kill real processes, cut the power.")
-    parser.add_argument("--only", choices=names, help="one campaign instead of all")
+    parser.add_argument("--only", choices=_CAMPAIGNS, help="one campaign instead of all")
     parser.add_argument("--store", choices=["sqlite", "postgres"], help="the campaigns of one store instead of both")
     parser.add_argument(
         "--kills",
@@ -111,11 +129,13 @@ def _parser(names: Sequence[str]) -> argparse.ArgumentParser:
     parser.add_argument(
         "--images", type=int, default=_IN_FULL["power"], help="how many disks after a power loss (%(default)s)"
     )
-    if "flips" in names:
-        parser.add_argument(
-            "--flips", type=int, default=_IN_FULL["flips"], help="how many damaged stores (%(default)s)"
-        )
-    parser.set_defaults(flips=_IN_FULL["flips"])
+    parser.add_argument("--flips", type=int, default=_IN_FULL["flips"], help="how many damaged stores (%(default)s)")
+    parser.add_argument(
+        "--disks",
+        type=int,
+        default=_IN_FULL["disks"],
+        help="how many full and read-only disks; needs root (%(default)s)",
+    )
     parser.add_argument(
         "--restarts", type=int, default=_IN_FULL["restarts"], help="how many crashes of a server (%(default)s)"
     )

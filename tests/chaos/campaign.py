@@ -1,7 +1,5 @@
 """The campaigns: thousands of trials by seed, two at a time, each failure with what plays it again."""
 
-import importlib
-import importlib.util
 import random
 import re
 import tempfile
@@ -148,9 +146,9 @@ class Shared:
         return len(self.result.failures) >= _MOST_FAILURES
 
 
-def _do(work: Callable[[Killer, Path], None]) -> None:
+def in_two(work: Callable[[Killer, Path], None], new: Callable[[], Killer] = new_killer) -> None:
     """Do `work` on two killers at once."""
-    with scratch() as folder, new_killer() as one, new_killer() as other, ThreadPoolExecutor(2) as threads:
+    with scratch() as folder, new() as one, new() as other, ThreadPoolExecutor(2) as threads:
         halves = [threads.submit(work, killer, folder / str(at)) for at, killer in enumerate((one, other))]
         for half in halves:
             half.result()
@@ -188,7 +186,7 @@ def _killing(stage_for: Callable[[Killer, Path], Stage], seed: int, wanted: int,
                 shared.done(ended.deaths, trials=1, kills=ended.deaths, during_recovery=again, runs=trial.runs)
                 shared.add(_doubts(ended))
 
-    _do(work)
+    in_two(work)
     shared.result.seconds = time.monotonic() - started
     return shared.result
 
@@ -227,7 +225,7 @@ def power(seed: int, wanted: int, tick: Tick) -> Result:
                 failure = None if refused is None else _kept(loss, refused)
                 shared.done(1, failure, images=1, acknowledgements=len(image.acks))
 
-    _do(work)
+    in_two(work)
     shared.result.add(different_disks=len(disks))
     shared.result.seconds = time.monotonic() - started
     return shared.result
@@ -255,7 +253,7 @@ def commits(seed: int, wanted: int, tick: Tick) -> Result:
                     cut = in_turn[number - 1] if number <= len(in_turn) else Cut.of_seed(f"{seed}/{number}")
                     _cut_one(shared, line, cut)
 
-        _do(work)
+        in_two(work)
     shared.result.seconds = time.monotonic() - started
     return shared.result
 
@@ -287,7 +285,7 @@ def controls(seed: int, wanted: int, tick: Tick) -> Result:
             failure = None if accused is None else f"{control.twin}, seed {own_seed}: Holdfast accused: {accused}"
             shared.done(1, failure, sound_plays=1, falsely_accused=int(accused is not None))
 
-    _do(work)
+    in_two(work)
     shared.result.seconds = time.monotonic() - started
     return shared.result
 
@@ -313,16 +311,3 @@ def _replay_cut(cut: Cut, killer: Killer, folder: Path) -> None:
 
 Campaign = Callable[[int, int, Tick], Result]
 """Goes on from a seed until as much was tried as wanted."""
-
-
-_MODULES: Final = ("flips", "zombies", "restarts", "fleet", "posts")
-"""Those with a module of their own, and a `campaign` in it."""
-
-
-def campaigns() -> dict[str, Campaign]:
-    """Return every campaign by name."""
-    found: dict[str, Campaign] = {"kills": kills, KILLS_POSTGRES: kills_postgres, "commits": commits, "power": power}
-    for name in _MODULES:
-        if importlib.util.find_spec(f"tests.chaos.{name}") is not None:
-            found[name] = importlib.import_module(f"tests.chaos.{name}").campaign
-    return {**found, "controls": controls}

@@ -1,15 +1,10 @@
 """Power losses: every disk that one could have left is taken up again and judged by all that was acknowledged."""
 
-import dataclasses
-import re
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from holdfast.core import limits
-from holdfast.core.ids import new_worker_id
 from holdfast.testing.disk import Metadata
 from holdfast.testing.killer import AtPoint, Killer, TrialFailed
 from holdfast.testing.power import Image, Recording, images, record
@@ -25,18 +20,6 @@ class Refused:
     name: str
     story: str
     broken: str
-
-
-async def take_up(*args: Any) -> Report:
-    """Play, on a machine that was started again: locks of before prove nothing there, so pulses decide, but soon.
-
-    A worker of before that held nothing may be left, with its lock: whoever stays for a whole lease removes it.
-    """
-    vars(limits)["LEASE_SECONDS"] = 0.1
-    began = new_worker_id()  # ids sort by their time
-    report = await play(*args)
-    left = tuple(what for what in report.left if re.sub(r"^worker |^the lock |\.lock$", "", what) > began)
-    return dataclasses.replace(report, left=left)
 
 
 class Loss:
@@ -73,7 +56,7 @@ class Loss:
         shutil.rmtree(self._store)
         image.write_to(self._store)
         self._ledger.write_text(self._before + "".join(f"{line}\n" for line in image.acks), "utf-8")
-        outcome = self._killer.run(take_up, str(self._store), str(self._ledger), self._names, self._twin)
+        outcome = self._killer.run(play, str(self._store), str(self._ledger), self._names, self._twin)
         report: Report = outcome.result()
         judge.check(report, read_ledger(self._ledger), deaths=self._deaths)
 

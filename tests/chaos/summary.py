@@ -67,6 +67,14 @@ _MEANINGS: Final = {
         "`parked_first`: the post woke it), and two processes whose batches post to each other's runs (`crossing`): no "
         "post is lost or taken twice, and no caller is shown a deadlock."
     ),
+    "disks": (
+        "Real ext4 file systems of a few MB, with blocks of 1 and 4 kB, that are full or read-only before a program "
+        "opens its store (a new one, a closed one, one of a killed process), fill up before one of its steps, have "
+        "room again while it lives, or become read-only under it by an error of the file system. A trial was `struck` "
+        "when the program noticed. Checked: an error of Holdfast's that names the file and what is wrong with the "
+        "disk, reading commands that read or say so, the run's end when the fault is gone (by itself where the "
+        "program lives), nothing acknowledged taken back, `once` effects once, and `holdfast verify`."
+    ),
     "controls": (
         "Deliberately broken twins of Holdfast, each of which the same checks must catch at every play, and the same "
         "plays with Holdfast itself, which must not be accused."

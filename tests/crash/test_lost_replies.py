@@ -87,11 +87,10 @@ def test_a_write_that_is_lost_hangs_or_lands_late_comes_true_once(lines: Lines, 
 @pytest.mark.parametrize("kind", MORTAL)
 def test_a_write_that_lands_after_its_worker_died_spoils_nothing(lines: Lines, kind: Kind) -> None:
     """The successor meets what its predecessor had sent: it counts if it came in time, and is refused if not."""
-    cuts = [cut for cut in every_cut(lines[0], [kind], dies=True) if cut.verb != "create"][::4]
+    cuts = list(every_cut(lines[0], [kind], dies=True))[::4]
     assert cut_all(lines, cuts) >= 0.7 * len(cuts)
 
 
-@pytest.mark.xfail(reason="hf_create takes no hold of its worker's row, as a claim does, so nobody frees the run")
 def test_a_run_whose_creation_lands_after_its_worker_was_declared_dead_is_not_left_to_nobody(lines: Lines) -> None:
     """It is there, and belongs to a worker without a row: whoever is alive must get it all the same."""
     lines[0].trial(Cut.parse("1:create:late:1@create+"))

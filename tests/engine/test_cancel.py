@@ -11,6 +11,7 @@ import pytest
 import holdfast as hf
 from holdfast import events
 from holdfast.core.entry import Entry
+from holdfast.core.errors import StoreUnavailable
 from holdfast.store.answer import Answer
 from holdfast.store.memory import MemoryStore
 from holdfast.store.protocol import Commit, Lease, Outcome, Pending
@@ -234,6 +235,13 @@ class Unhurried(MemoryStore):
             answer.set_result(outcome)
         self.waiting.clear()
 
+    def fail(self) -> None:
+        """Answer that nothing is known of what was written, and from now on as ever."""
+        self.slow = False
+        for answer, _ in self.waiting:
+            answer.set_exception(StoreUnavailable("the disk is gone"))
+        self.waiting.clear()
+
 
 @pytest.mark.parametrize("within", [True, False], ids=["another step follows", "the block ends"])
 async def test_a_timeout_that_comes_while_a_result_is_written_is_kept_for_the_next_step(within: bool) -> None:
@@ -275,6 +283,38 @@ async def test_a_timeout_that_comes_while_a_result_is_written_is_kept_for_the_ne
         entries = await entries_of(run)
     assert cancelled_steps(entries) == (["0/second#1"] if within else [])
     assert performed == ([] if within else ["second"])
+
+
+async def test_a_store_that_fails_while_a_cancellation_comes_does_not_fail_the_run() -> None:
+    """What the store could not do is nothing that the run's code may see: the run goes on when it is claimed again."""
+    store, limits, caught = Unhurried(), list[asyncio.Timeout](), list[Exception]()
+
+    async def first() -> str:
+        store.slow = True
+        return "first"
+
+    @hf.durable
+    async def tale(ctx: hf.Context) -> str:
+        async with asyncio.timeout(None) as limit:
+            limits.append(limit)
+            try:
+                return await ctx.step(first)
+            except Exception as error:
+                caught.append(error)
+                raise
+
+    async with hf.open(store, hf.App(tale)) as runtime:
+        run = await runtime.start(tale)
+        await soon(store.asked.wait())
+        loop = asyncio.get_running_loop()
+        limits[0].reschedule(loop.time())
+        came = asyncio.Event()
+        loop.call_later(0, loop.call_soon, came.set)
+        await soon(came.wait())
+        assert limits[0].expired()
+        store.fail()
+        assert await run.result(timeout=20) == "first"
+    assert caught == []
 
 
 async def test_a_cancellation_that_nobody_asked_for_is_the_steps_failure(stage: Stage) -> None:

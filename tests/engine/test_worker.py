@@ -4,7 +4,7 @@ import asyncio
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,8 @@ from holdfast import events
 from holdfast.core import limits
 from holdfast.core.checksum import checksum
 from holdfast.core.errors import StoreUnavailable
-from holdfast.core.ids import WorkerId, id_bytes
+from holdfast.core.ids import RunId, WorkerId, id_bytes
+from holdfast.runtime import Opening
 from holdfast.store.answer import Answer
 from holdfast.store.memory import MemoryStore
 from holdfast.store.protocol import Commit, Created, Existing, KeyTaken, Lease, NewRun, Outcome, Pending
@@ -362,3 +363,57 @@ async def test_a_run_whose_worker_dies_before_each_entry_is_quarantined_and_its_
         with pytest.raises(hf.RunError, match="no_progress: 5 workers died") as aside:
             await (await runtime.get(bad.id)).result(timeout=20)
         assert aside.value.status == "quarantined"
+
+
+async def test_a_worker_for_one_run_takes_it_again_after_losing_its_lease() -> None:
+    """A lease lost to a store that was away must not leave `hf.run` waiting for a run that nobody drives."""
+    store, hurdle = MemoryStore(), Hurdle()
+
+    async def stand() -> str:
+        await hurdle()
+        return "stood"
+
+    @hf.durable
+    async def tale(ctx: hf.Context) -> str:
+        return await ctx.step(stand)
+
+    async with Opening(store, hf.App(tale), work=True, concurrency=4, only=set()) as runtime:
+        worker = runtime._worker
+        assert worker is not None
+        run = await runtime.start(tale)
+        await soon(hurdle.reached.wait())
+        assert await store.release(worker.id) == 1
+        hurdle.open.set()
+        assert await run.result(timeout=20) == "stood"
+
+
+class Unkind(SqliteStore):
+    """A store that is out of reach when its worker says goodbye."""
+
+    async def release(self, worker: WorkerId, *, keep: Sequence[RunId] = ()) -> int:
+        """Fail."""
+        raise StoreUnavailable("the disk is full")
+
+
+async def test_a_worker_whose_goodbye_was_not_heard_is_known_to_be_dead_at_once(stage: Stage) -> None:
+    """It leaves its lock behind, free: the next process takes its runs over without waiting for a lease to lapse."""
+
+    async def stand() -> str:
+        await asyncio.Event().wait()
+        return "never"
+
+    @hf.durable
+    async def tale(ctx: hf.Context) -> str:
+        return await ctx.step(stand)
+
+    runtime = await hf.open(await Unkind.open(str(stage.path)), hf.App(tale))
+    run = await runtime.start(tale)
+    worker = runtime._worker
+    assert worker is not None
+    await runtime.close()
+    async with stage.open(work=False) as looking:
+        assert (await (await looking.get(run.id)).info()).status is hf.Status.RUNNING
+    async with stage.open():
+        store = await SqliteStore.open(str(stage.path))
+        assert worker.id not in [row.worker for row in await store.workers()]
+        await store.close()

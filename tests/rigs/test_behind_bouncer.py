@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
+import psycopg
 import pytest
 
 import holdfast as hf
@@ -11,6 +12,7 @@ from holdfast.core.cursor import START
 from holdfast.store.postgres import PostgresStore
 from holdfast.testing.contract.story import Pen, a_lease
 from tests.rigs.bouncer import Bouncer
+from tests.rigs.server import plain
 
 _SECONDS = 30.0
 
@@ -31,8 +33,7 @@ def double(number: int) -> int:
 
 def book(transaction: hf.Transaction, number: int) -> int:
     """Write to a table of the user's."""
-    transaction.execute("CREATE TABLE IF NOT EXISTS pooled_bookings (number bigint PRIMARY KEY)")
-    transaction.execute("INSERT INTO pooled_bookings VALUES (?)", [number])
+    transaction.execute("INSERT INTO public.pooled_bookings VALUES (?)", [number])
     return number
 
 
@@ -44,8 +45,10 @@ async def tale(ctx: hf.Context, number: int) -> int:
     return await ctx.step(book, doubled)
 
 
-async def test_runs_go_through_a_pooler_in_transaction_mode(pooled: str) -> None:
+async def test_runs_go_through_a_pooler_in_transaction_mode(pooled: str, postgres_address: str) -> None:
     """Intents, results, transactions, claims and reads of many runs over two connections."""
+    with psycopg.connect(plain(postgres_address), autocommit=True) as connection:
+        connection.execute("CREATE TABLE IF NOT EXISTS public.pooled_bookings (number bigint)")
     async with hf.open(pooled, hf.App(tale)) as runtime:
         runs = [await runtime.start(tale, number, key=("tale", number)) for number in range(20)]
         assert [await run.result(timeout=_SECONDS) for run in runs] == [2 * number for number in range(20)]

@@ -266,3 +266,30 @@ def test_a_run_is_resumed_only_by_its_own_function(shell: Shell) -> None:
     ran = shell("run", "program.py:count", "--resume", run)
     assert ran.status == 2
     assert "is of 'pay', not of 'count'" in ran.err
+
+
+def test_a_store_that_fails_under_a_run_ends_the_command_and_tells_the_way_on(shell: Shell) -> None:
+    """It would wait for ever: the command says what is wrong, exits with 5, and names itself to go on with."""
+    (shell.folder / "narrow.py").write_text(_NARROW, "utf-8")
+    ran = shell.start("run", "narrow.py", "--key", "n", "--quiet", environment={"NARROW": "1"}).end()
+    assert ran.status == 5, ran.err
+    assert "holdfast.db failed: disk I/O error" in ran.err
+    assert "Then go on with it:\n  holdfast run narrow.py --key n\n" in ran.err
+    again = shell.start("run", "narrow.py", "--key", "n", "--quiet").end()
+    assert (again.status, again.out) == (0, "100000\n"), again.err
+
+
+_NARROW = """
+import os, resource
+import holdfast as hf
+
+def made(length: int) -> str:
+    return "x" * length
+
+@hf.durable
+async def narrow(ctx: hf.Context) -> int:
+    await ctx.step(made, 1)
+    if "NARROW" in os.environ:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))
+    return len(await ctx.step(made, 100_000))
+"""

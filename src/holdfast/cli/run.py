@@ -20,7 +20,7 @@ from holdfast.cli.surface import Surface, shown
 from holdfast.cli.target import Target, load_target
 from holdfast.cli.wording import between, counted, duration
 from holdfast.client.protocol import Client, RunInfo
-from holdfast.core.errors import InvalidInput, NotFound
+from holdfast.core.errors import InvalidInput, NotFound, StoreUnavailable
 from holdfast.core.ids import RunId
 from holdfast.core.status import Status
 from holdfast.runtime import Opening, Runtime
@@ -85,6 +85,9 @@ def run(
             info = asyncio.run(going.drive())
         except KeyboardInterrupt:
             return going.interrupted()
+        except StoreUnavailable as error:
+            going.advise(error)
+            raise
     return going.ended(info)
 
 
@@ -125,7 +128,7 @@ class Going:
             with self._spinner():
                 telling = asyncio.create_task(self._tell(client, follow=True))
                 try:
-                    await client.wait(self.run, or_person=True)
+                    await runtime._wait_or_trouble(self.run)
                 finally:
                     telling.cancel()
                     await asyncio.gather(telling, return_exceptions=True)
@@ -204,6 +207,11 @@ class Going:
         hint = f"Go on with it:\n  {again}"
         self.surface.fail("interrupted", what, hint=hint, word="interrupted", run=self.run, resume=again)
         return Exit.INTERRUPTED
+
+    def advise(self, error: StoreUnavailable) -> None:
+        """Say how to go on when the store can be used again."""
+        if self.run is not None:
+            error.hint = f"{error.hint}\nThen go on with it:\n  {self.asked.again(self.surface, self.run)}"
 
     def ended(self, info: RunInfo) -> int:
         """Print the result, or say why there is none and what to do."""

@@ -179,9 +179,10 @@ class Drive:
             Lost: the lease is gone, or the store does not answer.
         """
         try:
-            outcome = await waiting
-        except asyncio.CancelledError:
-            outcome = self._late(waiting)
+            try:
+                outcome = await waiting
+            except asyncio.CancelledError:
+                outcome = self._late(waiting)
         except (StoreUnavailable, StoreRefused) as error:
             # Nothing is known of what the store holds now: the code must not go on, and its run has not failed.
             raise self.halt(Lost(f"the store does not answer: {error}")) from error

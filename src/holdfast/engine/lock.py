@@ -94,7 +94,8 @@ class WorkerLock:
     worker's may still be under way there.
     """
 
-    def __init__(self, folder: str, worker: WorkerId) -> None:
+    def __init__(self, folder: str, worker: WorkerId, *, shared: bool = False) -> None:
+        """Make and lock the file; a row that machines share names it so that another of that name proves nothing."""
         file = f"{worker}.lock"
         self.path = os.path.join(folder, file)
         try:
@@ -105,7 +106,11 @@ class WorkerLock:
             _sync(os.path.dirname(folder))
         except OSError as error:
             raise StoreUnavailable(f"the worker's lock {self.path} cannot be made: {error.strerror}") from error
-        self.named = Named(file, str(os.fstat(self._file).st_ino), boot_id())
+        self.named = Named(file, str(os.fstat(self._file).st_ino), boot_id()) if shared else Named(file)
+
+    def leave(self) -> None:
+        """Let go and leave the file: whoever takes it knows that the worker, whose row is still there, is dead."""
+        os.close(self._file)
 
     def release(self) -> None:
         """Let go; the file goes with it."""

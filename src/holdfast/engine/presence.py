@@ -55,7 +55,7 @@ class Presence:
         if folder is None:
             return None
         try:
-            return WorkerLock(folder, self.id)
+            return WorkerLock(folder, self.id, shared=self.hearty)
         except StoreUnavailable as error:
             if not self.hearty:
                 raise
@@ -85,9 +85,19 @@ class Presence:
 
     def drop(self) -> None:
         """Stop beating and let go of the lock."""
-        if self._pulse is not None:
-            self._pulse.stop()
-            self._pulse = None
+        self._fall_silent()
         if self._lock is not None:
             self._lock.release()
             self._lock = None
+
+    def abandon(self) -> None:
+        """Stop beating, and leave a lock behind that anybody can take: the row is still there."""
+        self._fall_silent()
+        if self._lock is not None:
+            self._lock.leave()
+            self._lock = None
+
+    def _fall_silent(self) -> None:
+        if self._pulse is not None:
+            self._pulse.stop()
+            self._pulse = None

@@ -47,6 +47,7 @@ class Worker:
         self._faults: Counter[RunId] = Counter()
         self._unwritable: dict[RunId, StoreRefused] = {}
         self._refused: StoreRefused | None = None
+        self._reap_at = 0.0
         self.trouble: asyncio.Future[StoreUnavailable] = asyncio.get_running_loop().create_future()
         """Set when the store first failed a run of this worker's."""
 
@@ -89,8 +90,8 @@ class Worker:
         return self._app.get(name) is not None
 
     def add_run(self, run: RunId) -> None:
-        """Let a narrowed worker claim one more run."""
-        if self._only is not None and run not in self._driving:
+        """Let a narrowed worker claim one more run, now or when it has lost the lease that it drives it under."""
+        if self._only is not None:
             self._only.add(run)
             self._space.set()
 
@@ -163,8 +164,15 @@ class Worker:
         if now >= self._audit_at:
             self._audit_at = now + limits.LEASE_SECONDS
             await self._audit()
-        for mended in await self._store.scrub():
-            self._around.log.warning("the store mended itself", what=mended)
+        await self._scrub()
+
+    async def _scrub(self) -> None:
+        """Let the store look for runs that it has lost; rows that cannot be read must not keep the others waiting."""
+        try:
+            for mended in await self._store.scrub():
+                self._around.log.warning("the store mended itself", what=mended)
+        except StoreRefused as error:
+            self._around.log.error("some runs cannot be looked at", error=str(error))
 
     async def _settle(self, own: WorkerRow) -> None:
         """Give up leases whose answers were lost: more than is driven, once the starts under way have finished."""
@@ -235,6 +243,10 @@ class Worker:
         except StoreUnavailable as error:
             self._around.log.error("the run waits for the store", run=run, error=str(error))
             self._trouble(error)
+        except StoreRefused as error:
+            # Damage, which is nobody's fault: no traceback, which takes longer to draw than the run to be set aside.
+            self._around.log.error("the run cannot be read", run=run, error=str(error))
+            await self._fault(drive, error)
         except asyncio.CancelledError:
             if not drive.stopping:
                 raise
@@ -258,6 +270,10 @@ class Worker:
         self._faults[run] += 1
         # What is damaged stays so; anything else may pass.
         if self._faults[run] < (_REFUSED_TWICE if isinstance(error, StoreRefused) else limits.STALLS):
+            if isinstance(error, StoreRefused):
+                # Its lease is given up at once: on a damaged page many runs come here, one after the other.
+                self._reap_at = 0.0
+                self._space.set()
             return
         try:
             await quarantine(drive, error)
@@ -268,7 +284,7 @@ class Worker:
 
     def refusal(self, run: RunId) -> StoreRefused | None:
         """Say why this worker cannot drive a run, if it is that the store is damaged; anything else may pass."""
-        return self._unwritable.get(run) or self._refused
+        return self._unwritable.get(run) or (self._refused if run not in self._driving else None)
 
     def _trouble(self, error: StoreUnavailable) -> None:
         if not self.trouble.done():
@@ -314,4 +330,6 @@ class Worker:
             await self._presence.leave()
         except StoreError as error:
             self._around.log.warning("the store did not take the goodbye", error=str(error))
+            self._presence.abandon()
+            return
         self._presence.drop()

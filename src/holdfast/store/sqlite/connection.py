@@ -13,7 +13,7 @@ import uuid_utils
 from holdfast.core.errors import StoreError, StoreRefused, StoreUnavailable
 from holdfast.core.ids import is_id
 from holdfast.store import schema
-from holdfast.store.sqlite import guard
+from holdfast.store.sqlite import disk, guard
 from holdfast.store.sqlite.fetch import Row, fetch
 from holdfast.store.sqlite.log import lost_commit
 
@@ -47,17 +47,18 @@ def translate(path: str, error: apsw.Error) -> StoreError:
         case apsw.CorruptError() | apsw.NotADBError():
             return StoreRefused(f"{path} is damaged as a database: {error}")
         case apsw.FullError():
-            return StoreUnavailable(f"the disk that holds {path} is full")
+            return StoreUnavailable(disk.full(path))
         case apsw.ReadOnlyError():
-            return StoreUnavailable(f"{path} cannot be written: it is read-only")
+            return StoreUnavailable(disk.read_only(path))
         case apsw.CantOpenError():
-            return StoreUnavailable(f"{path} cannot be opened: check that the folder exists and is yours to write")
+            cannot = f"{path} cannot be opened: check that the folder exists and is yours to write"
+            return StoreUnavailable(disk.complaint(path) or cannot)
         case apsw.BusyError() | apsw.LockedError():
             return StoreUnavailable(f"{path} stayed locked by another process")
         case apsw.SQLError() | apsw.MismatchError() | apsw.ConstraintError():
             return StoreRefused(f"{path} does not have the tables and rows of a Holdfast store: {error}")
         case apsw.IOError():
-            return StoreUnavailable(f"reading or writing {path} failed: {error}")
+            return StoreUnavailable(disk.complaint(path) or f"reading or writing {path} failed: {error}")
         case _:
             return StoreUnavailable(f"{path}: {type(error).__name__}: {error}")
 
@@ -69,11 +70,11 @@ def is_busy(error: apsw.Error) -> bool:
 
 def connect(path: str, *, create: bool = False, synchronous: str = "FULL") -> apsw.Connection:
     """Return a connection with our settings; the file must exist unless `create`."""
-    flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOMUTEX | (apsw.SQLITE_OPEN_CREATE if create else 0)
-    connection = apsw.Connection(path, flags=flags)
+    connection = disk.open_file(path, create=create)
     try:
         connection.set_busy_timeout(BUSY_MS)
-        _switch_to_wal(connection)
+        if not connection.readonly("main"):
+            _switch_to_wal(connection)
         connection.execute(f"PRAGMA synchronous={synchronous}")
         connection.execute("PRAGMA fullfsync=ON")
         connection.execute("PRAGMA checkpoint_fullfsync=ON")
@@ -123,7 +124,8 @@ def prepare(path: str, now: Callable[[], int], *, synchronous: str = "FULL") -> 
             if len(rows) != 1 or not is_id(rows[0][0]) or not all(_is_count(number) for number in rows[0][1:]):
                 raise StoreRefused(f"{path} has no readable identity row")
             # A counter that damage has set back would give the next runs the numbers of others.
-            connection.execute(_CATCH_UP)
+            if not connection.readonly("main"):
+                connection.execute(_CATCH_UP)
         except BaseException:
             connection.close()
             raise
@@ -172,7 +174,7 @@ def _check_header(path: str) -> None:
 
 def _look_only(path: str) -> apsw.Connection:
     has_log = os.path.exists(f"{path}-wal") and os.path.getsize(f"{path}-wal") > 0
-    connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE)
+    connection = disk.open_file(path)
     if has_log:
         # Closing it must not take a log into the file, and remove it, that may be damaged.
         connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
@@ -185,6 +187,8 @@ def _check_log(connection: apsw.Connection, path: str) -> None:
     # Who has the file open in this process has looked already, and no other handle may be closed beside his.
     if not os.path.exists(log) or os.path.getsize(log) == 0 or guard.is_protected(path):
         return
+    if connection.readonly("main"):
+        return  # what SQLite knows of a log can only be asked where it may write
     try:
         connection.execute("BEGIN IMMEDIATE")
     except (apsw.BusyError, apsw.ReadOnlyError, apsw.CantOpenError):

@@ -24,7 +24,7 @@ from holdfast.store.rows import (
 )
 from holdfast.store.sqlite.database import Db
 from holdfast.store.sqlite.fetch import fetch
-from holdfast.store.sqlite.lookup import find_run
+from holdfast.store.sqlite.lookup import BY_NUMBER, find_run
 
 _DUE: Final = (
     SELECT
@@ -89,10 +89,11 @@ def claim(
         if suspects and len(found) < limit:
             suspicious = _found(db, served.decode(), now, _SUSPECTS, suspicious=1)
             found += sorted(suspicious, key=_suspicion)[:1]
-        rows = [read_row(values) for values in found]
+        rows = [_stored(db, values) for values in found]
     else:
         rows = [row for run in runs if (row := find_run(db.cursor, run)) is not None]
-        rows = [row for row in rows if _may_claim(row, serves, now)][:limit]
+    # The row itself is asked: a damaged index may lead to a run that is not due, or that somebody drives.
+    rows = [row for row in rows if _may_claim(row, serves, now)][:limit]
     leases = []
     for row in rows:
         if row.damage:
@@ -102,6 +103,12 @@ def claim(
         else:
             leases.append(_lease(db, row, worker, owner))
     return leases
+
+
+def _stored(db: Db, values: tuple[Any, ...]) -> RunRow:
+    """Return the row that an index led to; SQLite takes what the index has from there, which may be what is damaged."""
+    row = read_row(values)
+    return read_row(db.rows(BY_NUMBER, (row.number,))[0]) if row.damage else row
 
 
 def _found(db: Db, served: str, now: int, limit: int, *, suspicious: int) -> list[tuple[Any, ...]]:

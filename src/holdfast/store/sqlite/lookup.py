@@ -12,7 +12,7 @@ from holdfast.store.rows import SELECT, read_row
 from holdfast.store.sqlite.fetch import Row, fetch
 
 Asked = apsw.Connection | apsw.Cursor
-_BY_NUMBER: Final = SELECT + "NOT INDEXED WHERE r.number = ?"
+BY_NUMBER: Final = SELECT + "NOT INDEXED WHERE r.number = ?"
 # As many as a page of the index can hold, on either side.
 _NEIGHBOURS: Final = """
     SELECT * FROM (SELECT run, number FROM hf_runs WHERE run >= ?1 ORDER BY run LIMIT 256)
@@ -38,7 +38,7 @@ def find_run(asked: Asked, run: RunId) -> RunRow | None:
     near = {number for _, number in (*neighbours[:1], *neighbours[after : after + 1])}
     for key, number in neighbours:
         if key == raw or number in near:
-            found = fetch(asked, _BY_NUMBER, (number,))
+            found = fetch(asked, BY_NUMBER, (number,))
             if found and found[0][1] == raw:
                 return replace(read_row(found[0]), damage="the index that finds it does not know it")
     return None

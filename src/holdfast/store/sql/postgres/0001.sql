@@ -239,7 +239,11 @@ AS $$
 DECLARE
     fresh uuid[];
     made uuid[];
+    alive bigint[];
 BEGIN
+    -- A worker whose row is gone was declared dead: what it creates is nobody's. Held, so that it is not declared meanwhile.
+    SELECT array_agg(w.number) INTO alive
+      FROM (SELECT number FROM holdfast.hf_workers WHERE number = ANY(p_owner) ORDER BY number FOR KEY SHARE) w;
     WITH new AS (
         INSERT INTO holdfast.hf_keys (tenant, key, run, name, digest, conversation)
         SELECT c.tenant, c.key, c.run, c.name, c.digest, c.conversation
@@ -253,7 +257,10 @@ BEGIN
         INSERT INTO holdfast.hf_runs (
             number, run, tenant, key, name, digest, code, pin, labels, parent, root, conversation, turn, created_at,
             updated_at, status, reason, due_at, last_seq, head, fence, attempt, stalls, refused, owner, guard)
-        SELECT * FROM unnest(
+        SELECT c.number, c.run, c.tenant, c.key, c.name, c.digest, c.code, c.pin, c.labels, c.parent, c.root,
+               c.conversation, c.turn, c.created_at, c.updated_at, c.status, c.reason, c.due_at, c.seq, c.head,
+               c.fence, c.attempt, c.stalls, c.refused, CASE WHEN c.owner = ANY(alive) THEN c.owner END, c.guard
+          FROM unnest(
             p_number, p_run, p_tenant, p_key, p_name, p_digest, p_code, p_pin, p_labels, p_parent, p_root,
             p_conversation, p_turn, p_created_at, p_updated_at, p_status, p_reason, p_due, p_seq, p_head, p_fence,
             p_attempt, p_stalls, p_refused, p_owner, p_guard)
