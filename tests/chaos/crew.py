@@ -122,7 +122,7 @@ class Crew:
     def launch(
         self, *names: str, wrap: Wrap = list, environment: Mapping[str, str] | None = None, store: str | None = None
     ) -> list[Hand]:
-        """Start workers at one moment, and return them when all of them serve."""
+        """Start workers at one moment, and return them when all of them serve; `environment` adds to ours."""
         started = [self._start(name, wrap, environment, store or self.post.store) for name in names]
         for hand in started:
             hand.wait_for("serving")
@@ -137,7 +137,7 @@ class Crew:
     def _start(self, name: str, wrap: Wrap, environment: Mapping[str, str] | None, store: str) -> Hand:
         ours, theirs = socket.socketpair()
         # Where workers on PostgreSQL keep their locks: they go with the trial.
-        around = {**(environment or os.environ), "XDG_RUNTIME_DIR": str(self.post.ledger.parent)}
+        around = {**os.environ, "XDG_RUNTIME_DIR": str(self.post.ledger.parent), **(environment or {})}
         given = {
             "store": store, "ledger": str(self.post.ledger), "lease_seconds": self.post.lease_seconds,
             "twin": self.post.twin, "name": name, "line": theirs.fileno(),

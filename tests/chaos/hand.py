@@ -6,6 +6,7 @@ import os
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -73,7 +74,8 @@ def open_ledger(path: str, who: str) -> Callable[..., None]:
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
     def note(what: str, number: int, **facts: Any) -> None:
-        os.write(file, json.dumps({"what": what, "number": number, "who": who, **facts}).encode() + b"\n")
+        line = {"what": what, "number": number, "who": who, "t": time.monotonic(), **facts}
+        os.write(file, json.dumps(line).encode() + b"\n")
 
     return note
 
@@ -144,6 +146,25 @@ def own(name: str) -> Durable[str]:
     return serve
 
 
+def insist(step: hf.Step[None], number: int) -> int:
+    """Fail once, worth another attempt a second later."""
+    _note("insist", number)
+    if step.attempt < 2:
+        raise ConnectionError("come back later")
+    return step.attempt
+
+
+@cache
+def later(name: str) -> Durable[int, int]:
+    """Return a function with a timer that only the worker of this name serves, and so sets."""
+
+    @hf.durable(name=f"later-{name}")
+    async def serve(ctx: hf.Context, number: int) -> int:
+        return await ctx.step(insist, number, retry=hf.Retry(attempts=2, first=1.0))
+
+    return serve
+
+
 def _halt_inside() -> None:
     """Put halts before every commit and write, and inside every pulse."""
     for driver in (SqliteStore, PostgresStore):
@@ -165,7 +186,7 @@ def _before(owner: Any, verb: str, place: str) -> None:
 
 async def serve(store: str, name: str) -> None:
     """Work on a store until killed, telling what happens."""
-    opening = Opening(store, hf.App(tale, own(name), version="1"), work=True, concurrency=16, told=_tell)
+    opening = Opening(store, hf.App(tale, own(name), later(name), version="1"), work=True, concurrency=16, told=_tell)
     async with opening as runtime:
         _tell("serving", {"worker": runtime.worker_id})
         await asyncio.Event().wait()

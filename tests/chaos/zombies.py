@@ -133,16 +133,20 @@ class Stage:
 
     def _taken_over(self, run: RunId, other: Hand, sleep: Sleep) -> None:
         """Wait until the run is where the sleeper shall meet it."""
-        row = self._row(run)
-        if row.status.terminal or (row.owner is None and row.reason.startswith("doubt")):
-            return  # it was over before its worker was stopped
+        if self._is_over(run):
+            return  # before its worker was stopped
         self.overtaken += 1
         if sleep.early:
-            other.wait_for("at commit")
+            # What a worker had sent to the server before it was stopped may end the run yet.
+            wait_until(lambda: other.has_said("at commit") or self._is_over(run), seconds=SECONDS, what="a takeover")
             return
         ending = self._do(self._runtime.client.wait(run, timeout_seconds=SECONDS, or_person=True))
         if not ending.reason.startswith("doubt") and not ending.status.terminal:
             raise Broken(f"it is {ending.status}: {ending.reason}")
+
+    def _is_over(self, run: RunId) -> bool:
+        row = self._row(run)
+        return row.status.terminal or (row.owner is None and row.reason.startswith("doubt"))
 
     def _row(self, run: RunId) -> RunRow:
         row: RunRow | None = self._do(self._store.get(run))

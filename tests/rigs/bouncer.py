@@ -19,6 +19,7 @@ auth_type = any
 pool_mode = transaction
 default_pool_size = {pool_size}
 max_client_conn = 500
+query_wait_timeout = 20
 """
 
 
