@@ -13,5 +13,5 @@ collect_ignore = (
         "test_faketime.py",
         "test_hosts.py",
         "test_stopping.py",
-    ]  # fmt: skip
+    ]
 )
