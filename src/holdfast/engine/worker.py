@@ -15,7 +15,7 @@ from holdfast.engine.presence import Presence, introduce
 from holdfast.store.protocol import Lease, Store, WorkerRow
 
 _POLL_SECONDS: Final = 0.25
-_REAP_SECONDS: Final = 1.0
+_REAP_SECONDS: Final = 0.5
 _BACK_OFF_SECONDS: Final = 1.0
 _UNWIND_SECONDS: Final = 5.0
 """How long code that does not heed its cancellation is waited for when its worker stops."""

@@ -52,7 +52,7 @@ from holdfast.store.protocol import (
 )
 from holdfast.store.rows import Seal, read_row
 
-_LANES: Final = 1
+_LANES: Final = 2
 _BLOCK: Final = 256
 """How many run numbers one step of the sequence stands for."""
 _MOST_HELD: Final = 4096

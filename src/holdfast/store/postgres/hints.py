@@ -70,7 +70,6 @@ class Hints:
         try:
             while True:
                 await self._wake.wait()
-                await asyncio.sleep(_GATHER_SECONDS)
                 self._wake.clear()
                 words, self._waiting = list(self._waiting), set()
                 try:
@@ -78,6 +77,8 @@ class Hints:
                     for first in range(0, len(words), _MOST_IN_HINT):
                         told = " ".join([self._me, *words[first : first + _MOST_IN_HINT]])
                         await connection.execute(b"SELECT pg_notify($1, $2)", [self._channel, told])
+                    # The first goes at once; what comes shortly after it goes together.
+                    await asyncio.sleep(_GATHER_SECONDS)
                 except (psycopg.Error, OSError, StoreUnavailable):
                     # They were hints: who waits for them looks by himself.
                     await _close(connection)

@@ -54,7 +54,7 @@ RELEASE: Final = """
     UPDATE hf_runs r SET owner = NULL, stalls = c.stalls, guard = c.guard
       FROM unnest($2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[]) AS c(number, fence, stalls, guard)
      WHERE r.number = c.number AND r.fence = c.fence
-       AND r.owner = (SELECT w.number FROM hf_workers w WHERE w.worker = $1)
+       AND r.owner + 0 = (SELECT w.number FROM hf_workers w WHERE w.worker = $1)
     RETURNING r.number
 """
 

@@ -24,7 +24,7 @@ from holdfast.store.protocol import (
 from holdfast.store.rows import Seal, first_row, fixed_of, guard, moving_of, seal
 
 Row = tuple[Any, ...]
-_COMMIT: Final = f"SELECT * FROM hf_commit({', '.join(f'${n}' for n in range(1, 26))})"
+_COMMIT: Final = f"SELECT * FROM hf_commit({', '.join(f'${n}' for n in range(1, 33))})"
 _CREATE: Final = f"SELECT * FROM hf_create({', '.join(f'${n}' for n in range(1, 32))})"
 _CHUNK: Final = """
     WITH held AS (
@@ -32,7 +32,7 @@ _CHUNK: Final = """
           FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::text[], $6::bigint[], $7::bigint[],
                       $8::bigint[], $9::bytea[])
             AS c(run, owner, held, nth, step, attempt, place, at, body)
-          JOIN hf_runs r ON r.number = c.run AND r.owner = c.owner AND r.fence = c.held FOR SHARE OF r
+          JOIN hf_runs r ON r.number = c.run AND r.owner + 0 = c.owner AND r.fence = c.held FOR SHARE OF r
     ), added AS (
         INSERT INTO hf_chunks (run, seq, fence, number, step, attempt, "offset", at, enc, body)
         SELECT number, last_seq, fence, nth, step, attempt, place, at, 0, body FROM held ON CONFLICT DO NOTHING
@@ -83,10 +83,7 @@ class CommitOp:
     def alone(self) -> bool:
         """True when it makes more true than entries and a row."""
         change = self.change
-        return bool(
-            change.posts or change.consumed or change.children or change.blobs or change.budget or change.drop
-            or change.cursor
-        )  # fmt: skip
+        return bool(change.posts or change.children or change.blobs or change.budget or change.cursor)
 
     def committed(self) -> Committed:
         """Return what its caller is told once it is on disk."""
@@ -186,7 +183,22 @@ def commit_call(ops: Sequence[CommitOp]) -> tuple[str, list[Any]]:
         *(Integers(column) for column in columns[:5]), Bytes(columns[5]),
         *(Integers(column) for column in columns[6:11]), Texts(columns[11]), Texts(columns[12]), Integers(columns[13]),
         Texts(columns[14]), Integers(columns[15]), Integers(place), Integers(run), Integers(seq), Texts(kind),
-        Integers(version), Integers(at), Integers(enc), Bytes(body), Bytes(checksum),
+        Integers(version), Integers(at), Integers(enc), Bytes(body), Bytes(checksum), *_beside(ops),
+    ]  # fmt: skip
+
+
+def _beside(ops: Sequence[CommitOp]) -> list[Any]:
+    """Return the chunks that are dropped and the posts that are consumed; few commits have any."""
+    drops: list[Any] = []
+    consumed: list[Any] = []
+    for place, op in enumerate(ops, start=1):
+        number = op.values[0]
+        drops += [(place, number, None if step == "*" else step) for step in op.change.drop]
+        consumed += [(place, number, seq, op.values[4]) for seq in op.change.consumed]
+    of_drops = list(zip(*drops, strict=True)) if drops else [(), (), ()]
+    of_posts = zip(*consumed, strict=True) if consumed else [(), (), (), ()]
+    return [
+        Integers(of_drops[0]), Integers(of_drops[1]), Texts(of_drops[2]), *(Integers(column) for column in of_posts)
     ]  # fmt: skip
 
 

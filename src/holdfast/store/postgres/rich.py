@@ -34,10 +34,6 @@ _BLOBS: Final = """
     )
     INSERT INTO hf_blob_refs (run, seq, blob) SELECT $5::bigint, $6::bigint, id FROM b ON CONFLICT DO NOTHING
 """
-_CONSUME: Final = """
-    UPDATE hf_posts SET consumed = $1::bigint, guard = guard + (($1::bigint - coalesce(consumed, 0)) << 32)
-     WHERE run = $2::bigint AND seq = ANY($3)
-"""
 _BUDGET: Final = """
     INSERT INTO hf_budgets AS b (run, channel, total, reserved, spent, unknown)
     VALUES ($1::bigint, $2::text, $3::bigint, $4::bigint, $5::bigint, $6::boolean)
@@ -129,12 +125,8 @@ class Rich:
     def statements(self, op: CommitOp) -> list[Statement]:
         """Return what a commit does beside its entries and its row, in order."""
         change, row = op.change, op.lease.row
-        seq, at = op.values[4], op.values[6]
+        at = op.values[6]
         made: list[Statement] = []
-        if "*" in change.drop:
-            made.append(("DELETE FROM hf_chunks WHERE run = $1", [row.number]))
-        elif change.drop:
-            made.append(("DELETE FROM hf_chunks WHERE run = $1 AND step = ANY($2)", [row.number, Texts(change.drop)]))
         if change.blobs:
             made.append(blob_call(row, change.entries, change.blobs))
         for child in change.children:
@@ -143,8 +135,6 @@ class Rich:
                 made.append(blob_call(row, [child.first], child.blobs))
         if change.posts:
             made.append((POST, post_values(change.posts, at)))
-        if change.consumed:
-            made.append((_CONSUME, [seq, row.number, Integers(change.consumed)]))
         for move in change.budget:
             made.append(
                 (_BUDGET, [row.number, move.channel, move.total, move.reserved, move.spent, bool(move.unknown)])

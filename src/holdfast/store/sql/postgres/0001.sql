@@ -170,14 +170,15 @@ CREATE TABLE holdfast.hf_conversations (
     PRIMARY KEY (tenant, conversation)
 );
 
--- Commit as many runs as the arrays have places; return the places that were refused, with what stands there.
+-- Commit as many runs as the arrays have places, drop the chunks and consume the posts that go with them; return the places that were refused, with what stands there.
 -- The check and the write are one statement: a worker that lost its lease matches no row. Rows lock by number.
 CREATE FUNCTION holdfast.hf_commit(
     p_number bigint[], p_owner bigint[], p_fence bigint[], p_after bigint[], p_seq bigint[], p_head bytea[],
     p_at bigint[], p_stalls bigint[], p_guard bigint[], p_control bigint[], p_inbox bigint[],
     p_status text[], p_reason text[], p_due bigint[], p_refused text[], p_seen bigint[],
     e_place bigint[], e_run bigint[], e_seq bigint[], e_kind text[], e_version bigint[], e_at bigint[], e_enc bigint[],
-    e_body bytea[], e_checksum bytea[]
+    e_body bytea[], e_checksum bytea[],
+    d_place bigint[], d_run bigint[], d_step text[], c_place bigint[], c_run bigint[], c_seq bigint[], c_entry bigint[]
 ) RETURNS TABLE (place bigint, owner bigint, fence bigint, last_seq bigint, inbox_seq bigint, control_seq bigint)
 LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off
@@ -203,11 +204,23 @@ BEGIN
                     p_status, p_reason, p_due, p_refused, p_seen) WITH ORDINALITY
                 AS c(number, owner, fence, after, seq, head, at, stalls, guard, control, inbox, status, reason, due,
                      refused, seen, place) ORDER BY number) c
-         WHERE r.number = c.number AND r.owner = c.owner AND r.fence = c.fence AND r.last_seq = c.after
+         -- `+ 0`: the index of owners must not be walked instead of the primary key.
+         WHERE r.number = c.number AND r.owner + 0 = c.owner AND r.fence = c.fence AND r.last_seq = c.after
            AND (c.control IS NULL OR r.control_seq = c.control) AND (c.inbox IS NULL OR r.inbox_seq = c.inbox)
         RETURNING c.place
     )
     SELECT array_agg(done.place) INTO taken FROM done;
+    IF cardinality(d_place) > 0 THEN
+        -- A step that is null stands for every step.
+        DELETE FROM holdfast.hf_chunks k USING unnest(d_place, d_run, d_step) AS d(place, run, step)
+         WHERE k.run = d.run AND (d.step IS NULL OR k.step = d.step) AND d.place = ANY(taken);
+    END IF;
+    IF cardinality(c_place) > 0 THEN
+        UPDATE holdfast.hf_posts p
+           SET consumed = c.entry, guard = p.guard + ((c.entry - coalesce(p.consumed, 0)) << 32)
+          FROM unnest(c_place, c_run, c_seq, c_entry) AS c(place, run, seq, entry)
+         WHERE p.run = c.run AND p.seq = c.seq AND c.place = ANY(taken);
+    END IF;
     IF cardinality(taken) = cardinality(p_number) THEN
         INSERT INTO holdfast.hf_entries (run, seq, kind, version, at, enc, body, checksum)
         SELECT * FROM unnest(e_run, e_seq, e_kind, e_version, e_at, e_enc, e_body, e_checksum);
