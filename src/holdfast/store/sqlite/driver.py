@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from holdfast.core import limits
 from holdfast.core.checksum import ZERO, StoredEntry
 from holdfast.core.cursor import Cursor
-from holdfast.core.errors import Damaged, NotFound, StoreUnavailable
+from holdfast.core.errors import Damaged, NotFound, StoreError, StoreUnavailable
 from holdfast.core.ids import RunId, WorkerId, id_bytes, id_text, is_id
 from holdfast.core.status import Status
 from holdfast.store.bell import Bell, Bells
@@ -48,7 +48,7 @@ from holdfast.store.sqlite import beside, creating, guard, leasing
 from holdfast.store.sqlite.commit import CommitOp
 from holdfast.store.sqlite.connection import connect, prepare, translated
 from holdfast.store.sqlite.database import Db
-from holdfast.store.sqlite.fetch import fetch, fetch_raw
+from holdfast.store.sqlite.fetch import Row, fetch, fetch_raw
 from holdfast.store.sqlite.lookup import find_key, find_run
 from holdfast.store.sqlite.transaction import call_guarded
 from holdfast.store.sqlite.writer import Do, Writer
@@ -82,6 +82,8 @@ _CHUNK_TYPES: Final = (int, int, int, str, int, int, int, bytes)
 _STRETCH: Final = 1000
 """How many runs one scrub looks at."""
 _MOST_HELD: Final = 4096
+_MOST_ASKED: Final = 500
+_STANDS: Final = "SELECT run, status, reason, due_at, owner IS NULL FROM hf_runs WHERE run IN ({})"
 _SYNCHRONOUS: Final = ("OFF", "NORMAL", "FULL", "EXTRA")
 # The entry before the page comes along for its checksum, without its body.
 _ENTRIES: Final = """
@@ -105,7 +107,8 @@ class SqliteStore:
         self._bells = Bells()
         self._reader: apsw.Connection | None = None
         self._reading = threading.RLock()
-        self._writer = Writer(path, self._connect, self._bells)
+        self._writer = Writer(path, self._connect, self._bells, self._others_wrote)
+        self._stood: dict[RunId, Row] = {}
         self._held: dict[RunId, tuple[Lease, int | None, Seal]] = {}
         self._spare: list[int] = []
         self._refilling = False
@@ -443,6 +446,26 @@ class SqliteStore:
             if not self._bells:
                 return
             self._writer.look()
+
+    def _others_wrote(self) -> None:
+        """Ring after a commit of another process: for the runs that are waited for, only if they stand elsewhere."""
+        self._bells.ring_but_waiting()
+        # What this process drives moves by its own commits, which ring by themselves.
+        waiting = [run for run in self._bells.waiting() if run not in self._held]
+        stood, self._stood = self._stood, {}
+        for first in range(0, len(waiting), _MOST_ASKED):
+            asked = {id_bytes(run): run for run in waiting[first : first + _MOST_ASKED]}
+            try:
+                with self._read() as connection:
+                    rows = fetch(connection, _STANDS.format(", ".join("?" * len(asked))), tuple(asked))
+            except StoreError:
+                self._bells.ring_all()
+                return
+            for raw, *stands in rows:
+                run = asked[raw]
+                self._stood[run] = tuple(stands)
+                if stood.get(run) != self._stood[run]:
+                    self._bells.ring_moved(run)
 
     async def describe(self) -> Mapping[str, str]:
         def look(db: Db) -> dict[str, str]:

@@ -89,8 +89,10 @@ class Writer:
     gathers the next batch meanwhile. A batch of one is committed in place: the hop would cost more than it frees.
     """
 
-    def __init__(self, path: str, reopen: Callable[[], apsw.Connection], bells: Bells) -> None:
-        self._path, self._reopen, self._bells = path, reopen, bells
+    def __init__(
+        self, path: str, reopen: Callable[[], apsw.Connection], bells: Bells, foreign: Callable[[], None]
+    ) -> None:
+        self._path, self._reopen, self._bells, self._foreign = path, reopen, bells, foreign
         self._db: Db | None = Db(reopen())
         self._loop = asyncio.get_running_loop()
         self._queue: list[Item] = []
@@ -293,7 +295,7 @@ class Writer:
         return self._db.connection if self._db is not None and not self._busy else None
 
     def look(self) -> None:
-        """Ring every bell if another process wrote since the last look."""
+        """Tell if another process wrote since the last look."""
         if not self._busy and self._db is not None:
             try:
                 self._look(self._db)
@@ -304,7 +306,7 @@ class Writer:
         version = db.rows("PRAGMA data_version")[0][0]
         if version != self._version:
             self._version = version
-            self._loop.call_soon_threadsafe(self._bells.ring_all)
+            self._loop.call_soon_threadsafe(self._foreign)
 
     def _roll_back(self, db: Db) -> None:
         db.forget()
