@@ -146,7 +146,7 @@ def _stamped_early(place: str) -> None:
 
     def chunks(self: SqliteStore, lease: Lease, chunks: Sequence[NewChunk]) -> Awaitable[bool]:
         at = self.now()
-        with self._read() as connection:
+        with self._reader.one() as connection:
             number = lease.row.number
             seq = connection.execute("SELECT last_seq FROM hf_runs WHERE number = ?", (number,)).fetchall()[0][0]
 
