@@ -27,7 +27,7 @@ class Caller:
 
     def __init__(self, crew: Crew) -> None:
         self._crew = crew
-        self._note = open_ledger(str(crew.post.ledger), "caller")
+        self._note = open_ledger(str(crew.berth.ledger), "caller")
         self._room = asyncio.Semaphore(_AT_ONCE)
         self.asked_again = 0
         """How often a call ended with the news that the store is away."""
@@ -38,7 +38,7 @@ class Caller:
         Raises:
             Broken: one did not.
         """
-        async with hf.open(self._crew.post.store, work=False) as runtime:
+        async with hf.open(self._crew.berth.store, work=False) as runtime:
             tales = [(number, effects[place % len(effects)]) for place, number in enumerate(numbers)]
             runs = await asyncio.gather(*(self._start(runtime, number, effect) for number, effect in tales))
             try:
@@ -57,7 +57,7 @@ class Caller:
         Raises:
             Broken: one is gone.
         """
-        async with hf.open(self._crew.post.store, work=False) as runtime:
+        async with hf.open(self._crew.berth.store, work=False) as runtime:
             try:
                 runs = [await self._again(partial(runtime.get, key=("tale", story.number))) for story in stories]
             except NotFound as gone:

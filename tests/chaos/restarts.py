@@ -13,7 +13,7 @@ import psycopg
 import holdfast as hf
 from tests.chaos.caller import Caller, check_store, judge
 from tests.chaos.campaign import Result, Shared, Tick
-from tests.chaos.crew import Crew, Post, Silent
+from tests.chaos.crew import Berth, Crew, Silent
 from tests.chaos.judge import Broken
 from tests.chaos.sites import schema_site
 from tests.rigs.server import Server
@@ -62,7 +62,7 @@ def staged(*, weak: bool = False) -> Iterator[Stage]:
     """Give a server with workers on it; a weak one acknowledges what it has not written."""
     with Server(settings=WEAK if weak else None) as server, schema_site(server) as site:
         address = f"{site.address}&durability=weak" if weak else site.address
-        with Crew(Post(address, site.ledger, LEASE_SECONDS)) as crew:
+        with Crew(Berth(address, site.ledger, LEASE_SECONDS)) as crew:
             crew.launch(*(f"hand{number}" for number in range(WORKERS)))
             with psycopg.connect(server.address(), autocommit=True) as connection:
                 connection.execute("CHECKPOINT")  # even a weak server has the empty store on disk
