@@ -24,6 +24,7 @@ LEASE_SECONDS: Final = 3.0
 WORKERS: Final = 4
 KILL_SECONDS: Final = 1.0
 _MOST_EFFECTS: Final = 5
+_AT_ONCE: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ class Fleet:
         """
         with Crew(self._berth) as crew, ThreadPoolExecutor(1) as calling:
             crew.launch(*itertools.islice(self._names, WORKERS))
-            told = calling.submit(asyncio.run, Caller(crew).tell_all(range(runs), ["pay"]))
+            told = calling.submit(asyncio.run, Caller(crew, at_once=_AT_ONCE).tell_all(range(runs), ["pay"]))
             while not wait([told], timeout=kill_seconds).done:
                 self._kill(crew)
             stories = told.result()

@@ -22,6 +22,8 @@ from tests.rigs.waiting import wait_until
 LEASE_SECONDS: Final = 3.0
 WORKERS: Final = 3
 TALES: Final = 24
+_AT_ONCE: Final = 8
+"""So that some are started while the server is away."""
 _LINES_EACH: Final = 7
 """About how much the ledger tells of one tale."""
 _EFFECTS: Final = ("pay", "ask", "pay")
@@ -44,7 +46,7 @@ class Stage:
         Raises:
             Broken: a promise was broken.
         """
-        caller = Caller(self._crew)
+        caller = Caller(self._crew, at_once=_AT_ONCE)
         numbers = range(self._told, self._told + TALES)
         self._told += TALES
         until = len(self._crew.ledger()) + chance.randint(1, TALES * _LINES_EACH)
