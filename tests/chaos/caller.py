@@ -19,34 +19,29 @@ T = TypeVar("T")
 PATIENCE_SECONDS: Final = 60.0
 """How long a tale may take, whatever happens meanwhile."""
 _AWAY_SECONDS: Final = 0.1
-_AT_ONCE: Final = 64
 
 
 class Caller:
     """Tells tales to a store, and keeps in the ledger what it was told for certain."""
 
-    def __init__(self, crew: Crew) -> None:
+    def __init__(self, crew: Crew, *, at_once: int) -> None:
         self._crew = crew
-        self._note = open_ledger(str(crew.post.ledger), "caller")
-        self._room = asyncio.Semaphore(_AT_ONCE)
+        self._note = open_ledger(str(crew.berth.ledger), "caller")
+        self._room = asyncio.Semaphore(at_once)
         self.asked_again = 0
         """How often a call ended with the news that the store is away."""
 
     async def tell_all(self, numbers: Sequence[int], effects: Sequence[str]) -> list[Story]:
-        """Start tales with these effects in turn, and return them when all have ended.
+        """Start tales with these effects in turn, some at once, and return them when all have ended.
 
         Raises:
             Broken: one did not.
         """
-        async with hf.open(self._crew.post.store, work=False) as runtime:
-            tales = [(number, effects[place % len(effects)]) for place, number in enumerate(numbers)]
-            runs = await asyncio.gather(*(self._start(runtime, number, effect) for number, effect in tales))
+        tales = [(number, effects[place % len(effects)]) for place, number in enumerate(numbers)]
+        async with hf.open(self._crew.berth.store, work=False) as runtime:
             try:
                 async with asyncio.TaskGroup() as listening:
-                    told = [
-                        listening.create_task(self._told(runtime, run, *each))
-                        for run, each in zip(runs, tales, strict=True)
-                    ]
+                    told = [listening.create_task(self._tell(runtime, *each)) for each in tales]
             except ExceptionGroup as several:
                 raise Broken(str(several.exceptions[0])) from several
             return [each.result() for each in told]
@@ -57,7 +52,7 @@ class Caller:
         Raises:
             Broken: one is gone.
         """
-        async with hf.open(self._crew.post.store, work=False) as runtime:
+        async with hf.open(self._crew.berth.store, work=False) as runtime:
             try:
                 runs = [await self._again(partial(runtime.get, key=("tale", story.number))) for story in stories]
             except NotFound as gone:
@@ -65,22 +60,18 @@ class Caller:
             entries = [await self._again(partial(entries_of, runtime, run.id)) for run in runs]
             return [replace(story, entries=now) for story, now in zip(stories, entries, strict=True)]
 
-    async def _start(self, runtime: Runtime, number: int, effect: str) -> Run[list[str]]:
-        async with self._room:
-            run = await self._again(lambda: runtime.start(tale, number, effect, key=("tale", number)))
-            self._note("started", number, run=run.id)
-            return run
-
-    async def _told(self, runtime: Runtime, run: Run[list[str]], number: int, effect: str) -> Story:
+    async def _tell(self, runtime: Runtime, number: int, effect: str) -> Story:
         async with self._room:
             try:
+                run = await self._again(lambda: runtime.start(tale, number, effect, key=("tale", number)))
+                self._note("started", number, run=run.id)
                 if effect == "ask":
                     await self._answer(runtime, run, number)
                 result = await self._again(lambda: run.result(timeout=PATIENCE_SECONDS))
                 same = await self._again(lambda: runtime.get(key=("tale", number)))
                 entries = await self._again(lambda: entries_of(runtime, same.id))
             except (hf.HoldfastError, TimeoutError) as error:
-                raise Broken(f"tale {number} ({effect}), run {run.id}: {error!r}") from error
+                raise Broken(f"tale {number} ({effect}): {error!r}") from error
         if same.id != run.id:
             raise Broken(f"tale {number} was run {run.id}, and is {same.id} now")
         return Story(number, effect, entries, result, ())

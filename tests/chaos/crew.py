@@ -30,7 +30,9 @@ class Silent(Exception):
 class Hand:
     """One worker's process."""
 
-    def __init__(self, name: str, process: "subprocess.Popen[bytes]", line: socket.socket, heard: threading.Condition):
+    def __init__(
+        self, name: str, process: "subprocess.Popen[bytes]", line: socket.socket, heard: threading.Condition
+    ) -> None:
         self.name, self.process, self._line, self._heard = name, process, line, heard
         self.said: list[str] = []
         """All that it told since it was last asked to forget."""
@@ -93,7 +95,7 @@ class Hand:
 
 
 @dataclass(frozen=True, slots=True)
-class Post:
+class Berth:
     """Where workers work: the store, the ledger beside it, and how long a lease lasts there."""
 
     store: str
@@ -105,8 +107,8 @@ class Post:
 class Crew:
     """The workers of a trial; none outlives it. Usable in `with`."""
 
-    def __init__(self, post: Post) -> None:
-        self.post = post
+    def __init__(self, berth: Berth) -> None:
+        self.berth = berth
         self.hands: list[Hand] = []
         self.heard = threading.Condition()
         self._lines: list[Line] = []
@@ -123,7 +125,7 @@ class Crew:
         self, *names: str, wrap: Wrap = list, environment: Mapping[str, str] | None = None, store: str | None = None
     ) -> list[Hand]:
         """Start workers at one moment, and return them when all of them serve; `environment` adds to ours."""
-        started = [self._start(name, wrap, environment, store or self.post.store) for name in names]
+        started = [self._start(name, wrap, environment, store or self.berth.store) for name in names]
         for hand in started:
             hand.wait_for("serving")
         return started
@@ -132,18 +134,18 @@ class Crew:
         """Kill a worker and start another in its place, which serves a while later."""
         self.hands.remove(hand)
         hand.kill()
-        self._start(name, list, None, self.post.store)
+        self._start(name, list, None, self.berth.store)
 
     def _start(self, name: str, wrap: Wrap, environment: Mapping[str, str] | None, store: str) -> Hand:
         ours, theirs = socket.socketpair()
         # Where workers on PostgreSQL keep their locks: they go with the trial.
-        around = {**os.environ, "XDG_RUNTIME_DIR": str(self.post.ledger.parent), **(environment or {})}
+        around = {**os.environ, "XDG_RUNTIME_DIR": str(self.berth.ledger.parent), **(environment or {})}
         given = {
-            "store": store, "ledger": str(self.post.ledger), "lease_seconds": self.post.lease_seconds,
-            "twin": self.post.twin, "name": name, "line": theirs.fileno(),
+            "store": store, "ledger": str(self.berth.ledger), "lease_seconds": self.berth.lease_seconds,
+            "twin": self.berth.twin, "name": name, "line": theirs.fileno(),
         }  # fmt: skip
         command = wrap([sys.executable, "-m", "tests.chaos.hand", json.dumps(given)])
-        with theirs, self.post.ledger.with_suffix(f".{name}.log").open("ab") as log:
+        with theirs, self.berth.ledger.with_suffix(f".{name}.log").open("ab") as log:
             process = subprocess.Popen(
                 command, cwd=ROOT, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 env=around,
@@ -166,8 +168,8 @@ class Crew:
 
     def ledger(self) -> Sequence[Line]:
         """Return what was done and acknowledged so far."""
-        if self.post.ledger.exists():
-            with self.post.ledger.open("rb") as file:
+        if self.berth.ledger.exists():
+            with self.berth.ledger.open("rb") as file:
                 file.seek(self._read)
                 fresh = file.read()
             # What is being appended at this moment is no line yet.

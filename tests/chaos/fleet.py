@@ -14,7 +14,7 @@ from typing import Final
 import holdfast as hf
 from tests.chaos.caller import Caller, check_store, judge
 from tests.chaos.campaign import Result, Shared, Tick
-from tests.chaos.crew import Crew, Post, Silent
+from tests.chaos.crew import Berth, Crew, Silent
 from tests.chaos.judge import Broken
 from tests.chaos.sites import Site, Sites, file_site, schema_site
 from tests.chaos.verdict import Story
@@ -24,6 +24,7 @@ LEASE_SECONDS: Final = 3.0
 WORKERS: Final = 4
 KILL_SECONDS: Final = 1.0
 _MOST_EFFECTS: Final = 5
+_AT_ONCE: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ class Fleet:
 
     def __init__(self, site: Site, seed: int, *, twin: str = "") -> None:
         self._site, self._chance = site, random.Random(seed)
-        self._post = Post(site.address, site.ledger, LEASE_SECONDS, twin)
+        self._berth = Berth(site.address, site.ledger, LEASE_SECONDS, twin)
         self._kills = 0
         self._names = (f"hand{number}" for number in itertools.count(1))
 
@@ -54,9 +55,9 @@ class Fleet:
         Raises:
             Broken: a promise was broken.
         """
-        with Crew(self._post) as crew, ThreadPoolExecutor(1) as calling:
+        with Crew(self._berth) as crew, ThreadPoolExecutor(1) as calling:
             crew.launch(*itertools.islice(self._names, WORKERS))
-            told = calling.submit(asyncio.run, Caller(crew).tell_all(range(runs), ["pay"]))
+            told = calling.submit(asyncio.run, Caller(crew, at_once=_AT_ONCE).tell_all(range(runs), ["pay"]))
             while not wait([told], timeout=kill_seconds).done:
                 self._kill(crew)
             stories = told.result()

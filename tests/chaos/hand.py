@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -206,7 +207,9 @@ def main() -> None:
     twins.apply(given["twin"], given["store"])
     _halt_inside()
     threading.Thread(target=_halts.obey, name="orders", daemon=True).start()
-    asyncio.run(serve(given["store"], given["name"]))
+    # A child, so that there is a tree to stop; it ends when its input does.
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL):
+        asyncio.run(serve(given["store"], given["name"]))
 
 
 if __name__ == "__main__":

@@ -7,11 +7,12 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final
 
+from holdfast.core.errors import Damaged
 from holdfast.core.ids import RunId
 from holdfast.runtime import open_store
 from holdfast.store.protocol import Posted
@@ -79,16 +80,20 @@ async def race(site: Site, posts: int, seed: int, *, twin: str = "") -> Counter[
     Raises:
         Broken: a post was lost, or taken twice.
     """
-    chance = random.Random(seed)
-    store = await open_store(site.address)
     clerk = Clerk(site, "park", posts, seed=seed, twin=twin)
     with _clerks(clerk):
-        run, taken = RunId((await asyncio.to_thread(clerk.hear, "run"))["run"]), list[str]()
-        sent = 0
-        while True:
-            said = await asyncio.to_thread(clerk.hear, "took", "done")
-            if said["what"] == "done":
-                break
+        said, taken = await _race(site, clerk, posts, random.Random(seed))
+    if taken != [f"k{number}" for number in range(1, posts + 1)] or said["left"]:
+        raise Broken(f"{len(taken)} of {posts} posts were taken, {said['left']} are left")
+    return Counter({"posted_first": said["moved"], "parked_first": said["parked"]})
+
+
+async def _race(site: Site, clerk: Clerk, posts: int, chance: random.Random) -> tuple[Any, list[str]]:
+    """Return what a clerk says in the end, and which posts it took."""
+    store = await open_store(site.address)
+    try:
+        run, taken, sent = RunId((await asyncio.to_thread(clerk.hear, "run"))["run"]), list[str](), 0
+        while (said := await asyncio.to_thread(clerk.hear, "took", "done"))["what"] != "done":
             taken += said["keys"]
             if sent == len(taken) and sent < posts:
                 for _ in range(chance.randrange(_SPINS)):
@@ -96,10 +101,9 @@ async def race(site: Site, posts: int, seed: int, *, twin: str = "") -> Counter[
                 sent += 1
                 if await store.post(a_post(run, f"k{sent}")) != Posted("accepted", sent):
                     raise Broken(f"post {sent} was not accepted")
-    await store.close()
-    if taken != [f"k{number}" for number in range(1, posts + 1)] or said["left"]:
-        raise Broken(f"{len(taken)} of {posts} posts were taken, {said['left']} are left")
-    return Counter({"posted_first": said["moved"], "parked_first": said["parked"]})
+    finally:
+        await store.close()
+    return said, taken
 
 
 async def cross(site: Site, rounds: int, seed: int, *, twin: str = "") -> int:
@@ -114,16 +118,23 @@ async def cross(site: Site, rounds: int, seed: int, *, twin: str = "") -> int:
         for clerk in clerks:
             clerk.tell(everybody)
         sent = [(await asyncio.to_thread(clerk.hear, "sent"))["sent"] for clerk in clerks]
+    return await _arrived(site, {run: sorted(key for each in sent for key in each[run]) for run in everybody})
+
+
+async def _arrived(site: Site, sent: Mapping[RunId, Sequence[str]]) -> int:
+    """Return how many posts are in the inboxes, each where it was sent."""
     store, arrived = await open_store(site.address), 0
-    for run in everybody:
-        inbox = await store.inbox(run)
-        wanted = sorted(key for each in sent for key in each[run])
-        if sorted(post.key for post in inbox) != wanted or [post.seq for post in inbox] != list(
-            range(1, len(wanted) + 1)
-        ):
-            raise Broken(f"{len(wanted)} posts were accepted by run {run}, and {len(inbox)} are there")
-        arrived += len(inbox)
-    await store.close()
+    try:
+        for run, keys in sent.items():
+            inbox = await store.inbox(run)
+            whole = [post.seq for post in inbox] == list(range(1, len(keys) + 1))
+            if not whole or sorted(post.key for post in inbox) != keys:
+                raise Broken(f"{len(keys)} posts were accepted by run {run}, and {len(inbox)} are there")
+            arrived += len(inbox)
+    except Damaged as damaged:
+        raise Broken(f"not all that were accepted are there: {damaged}") from damaged
+    finally:
+        await store.close()
     return arrived
 
 

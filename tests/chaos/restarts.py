@@ -13,7 +13,7 @@ import psycopg
 import holdfast as hf
 from tests.chaos.caller import Caller, check_store, judge
 from tests.chaos.campaign import Result, Shared, Tick
-from tests.chaos.crew import Crew, Post, Silent
+from tests.chaos.crew import Berth, Crew, Silent
 from tests.chaos.judge import Broken
 from tests.chaos.sites import schema_site
 from tests.rigs.server import Server
@@ -22,6 +22,8 @@ from tests.rigs.waiting import wait_until
 LEASE_SECONDS: Final = 3.0
 WORKERS: Final = 3
 TALES: Final = 24
+_AT_ONCE: Final = 8
+"""So that some are started while the server is away."""
 _LINES_EACH: Final = 7
 """About how much the ledger tells of one tale."""
 _EFFECTS: Final = ("pay", "ask", "pay")
@@ -44,7 +46,7 @@ class Stage:
         Raises:
             Broken: a promise was broken.
         """
-        caller = Caller(self._crew)
+        caller = Caller(self._crew, at_once=_AT_ONCE)
         numbers = range(self._told, self._told + TALES)
         self._told += TALES
         until = len(self._crew.ledger()) + chance.randint(1, TALES * _LINES_EACH)
@@ -62,7 +64,7 @@ def staged(*, weak: bool = False) -> Iterator[Stage]:
     """Give a server with workers on it; a weak one acknowledges what it has not written."""
     with Server(settings=WEAK if weak else None) as server, schema_site(server) as site:
         address = f"{site.address}&durability=weak" if weak else site.address
-        with Crew(Post(address, site.ledger, LEASE_SECONDS)) as crew:
+        with Crew(Berth(address, site.ledger, LEASE_SECONDS)) as crew:
             crew.launch(*(f"hand{number}" for number in range(WORKERS)))
             with psycopg.connect(server.address(), autocommit=True) as connection:
                 connection.execute("CHECKPOINT")  # even a weak server has the empty store on disk

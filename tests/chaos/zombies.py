@@ -16,7 +16,7 @@ from holdfast.core.ids import RunId
 from holdfast.runtime import Runtime
 from holdfast.store.protocol import RunRow, Store
 from tests.chaos.campaign import Result, Shared, Tick
-from tests.chaos.crew import SECONDS, Crew, Hand, Post, Silent
+from tests.chaos.crew import SECONDS, Berth, Crew, Hand, Silent
 from tests.chaos.hand import own, tale
 from tests.chaos.judge import Broken
 from tests.chaos.sites import Site, Sites, file_site, make_store, schema_site
@@ -96,7 +96,6 @@ class Stage:
         self._unmoved(before, self._state(run))
         other.order("go")
         self._end(run, sleep, number)
-        self._unmoved(self._state(run), self._state(run))
 
     def _do(self, awaitable: Any) -> Any:
         return self._runtime.wait(awaitable)
@@ -199,8 +198,8 @@ class Stage:
 def staged(site: Site, *, twin: bool = False) -> Iterator[Stage]:
     """Give a stage with two workers on it; those of the twin commit whatever they like."""
     asyncio.run(make_store(site.address))
-    post = Post(site.address, site.ledger, LEASE_SECONDS, site.unfence() if twin else "")
-    with Crew(post) as crew, hf.open(site.address, work=False) as runtime:
+    berth = Berth(site.address, site.ledger, LEASE_SECONDS, site.unfence() if twin else "")
+    with Crew(berth) as crew, hf.open(site.address, work=False) as runtime:
         crew.launch("a", "b")
         yield Stage(crew, site, runtime._store, runtime)
 

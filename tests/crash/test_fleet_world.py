@@ -11,7 +11,7 @@ import pytest
 import holdfast as hf
 from holdfast.core.ids import RunId
 from holdfast.runtime import Runtime
-from tests.chaos.crew import SECONDS, Crew, Hand, Post
+from tests.chaos.crew import SECONDS, Berth, Crew, Hand
 from tests.chaos.hand import later, own, tale
 from tests.chaos.sites import Site, schema_site
 from tests.chaos.verdict import Story, entries_of, faults
@@ -82,8 +82,8 @@ def test_a_machine_that_is_cut_off_is_replaced_and_serves_again_when_it_is_back(
     """It acts once more, since nobody can tell it not to, and nothing of that is written."""
     hosts = {name: network.host() for name in ("near", "far")}
     with Server(listen=(network.gateway,)) as server:
-        post = Post(in_schema(server.address(host=network.gateway), "hf"), tmp_path / "ledger", LEASE)
-        with Crew(post) as crew, hf.open(in_schema(server.address(), "hf"), work=False) as runtime:
+        berth = Berth(in_schema(server.address(host=network.gateway), "hf"), tmp_path / "ledger", LEASE)
+        with Crew(berth) as crew, hf.open(in_schema(server.address(), "hf"), work=False) as runtime:
             for name, host in hosts.items():
                 crew.launch(name, wrap=host.inside)
             scene = Scene(crew, runtime)
@@ -102,7 +102,7 @@ def test_a_database_that_is_away_for_longer_than_a_lease_voids_nobody(tmp_path: 
     """The run goes on where it was, under the same lease, and its effect is known."""
     with Server() as server:
         address = in_schema(server.address(), "hf")
-        with Crew(Post(address, tmp_path / "ledger", LEASE)) as crew, hf.open(address, work=False) as runtime:
+        with Crew(Berth(address, tmp_path / "ledger", LEASE)) as crew, hf.open(address, work=False) as runtime:
             crew.launch("a", "b")
             scene = Scene(crew, runtime)
             holder = scene.begin(1)
@@ -126,7 +126,7 @@ def test_wrong_clocks_neither_double_a_lease_nor_ring_a_timer_early(
     postgres_server: Server, clocks: dict[str, str]
 ) -> None:
     """Deaths are told by pulses and timers by the store's clock, whatever the calendar of a worker says."""
-    with schema_site(postgres_server) as site, Crew(Post(site.address, site.ledger, LEASE)) as crew:
+    with schema_site(postgres_server) as site, Crew(Berth(site.address, site.ledger, LEASE)) as crew:
         for name, by in clocks.items():
             crew.launch(name, environment=shifted(by, {}))
         with hf.open(site.address, work=False) as runtime:
@@ -156,7 +156,7 @@ def _started_in_time(entries: list[Any], lines: list[Any]) -> None:
 @pytest.mark.parametrize("apart", [False, True], ids=["one folder for locks", "a folder each"])
 def test_two_containers_of_one_name_do_not_take_each_other_for_dead(site: Site, tmp_path: Path, apart: bool) -> None:
     """Host name and process id are the same in both; the lock and the pulse tell them apart, and the dead from them."""
-    with Crew(Post(site.address, site.ledger, LEASE)) as crew:
+    with Crew(Berth(site.address, site.ledger, LEASE)) as crew:
         for name in ("a", "b"):
             (tmp_path / name).mkdir()
             own_folder = {"XDG_RUNTIME_DIR": str(tmp_path / name)} if apart else None
