@@ -11,6 +11,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.ids import RunId, WorkerId
 from holdfast.core.status import Status
 from holdfast.runtime import open_store
+from holdfast.store.postgres import rich, writer
 from holdfast.store.protocol import Committed, InboxMoved, Posted, RowChange, Store
 from holdfast.testing.contract.story import SERVES, Pen, a_lease, a_post, a_worker
 from tests.chaos import twins
@@ -118,10 +119,23 @@ async def cross(store: Store, rounds: int, seed: int, name: str) -> None:
     say("sent", sent=sent)
 
 
+def _disorder(name: str) -> None:
+    """Lock the runs of a commit in another order than the other clerk does, and try nothing again."""
+    if name == "b":
+        vars(rich)["_LOCK_ALL"] = rich._LOCK_ALL.replace("ORDER BY number", "ORDER BY number DESC")
+    vars(writer)["is_worth_another_try"] = lambda connection, error: False
+
+
 async def main() -> None:
     """Do as the JSON argument says; whatever a verb raises is told, since no caller may be shown a deadlock."""
     given = json.loads(sys.argv[1])
-    twins.apply(given["twin"] if given["twin"] != "blind" else "", given["store"])
+    match given["twin"]:
+        case "blind":
+            pass  # what is broken is how it parks
+        case "disorder":
+            _disorder(given["name"])
+        case twin:
+            twins.apply(twin, given["store"])
     store = await open_store(given["store"])
     try:
         if given["task"] == "park":

@@ -31,9 +31,9 @@ class Hand:
     """One worker's process."""
 
     def __init__(
-        self, name: str, process: "subprocess.Popen[bytes]", line: socket.socket, heard: threading.Condition
+        self, name: str, process: "subprocess.Popen[bytes]", line: socket.socket, heard: threading.Condition, log: Path
     ) -> None:
-        self.name, self.process, self._line, self._heard = name, process, line, heard
+        self.name, self.process, self._line, self._heard, self._log = name, process, line, heard, log
         self.said: list[str] = []
         """All that it told since it was last asked to forget."""
         self.worker = ""
@@ -86,6 +86,10 @@ class Hand:
                 freezer.add(member)
             freezer.freeze()
             yield
+
+    def log(self) -> str:
+        """Return what it wrote to its standard streams."""
+        return self._log.read_text("utf-8", "replace")
 
     def kill(self) -> None:
         """End it as nothing can be refused."""
@@ -145,12 +149,13 @@ class Crew:
             "twin": self.berth.twin, "name": name, "line": theirs.fileno(),
         }  # fmt: skip
         command = wrap([sys.executable, "-m", "tests.chaos.hand", json.dumps(given)])
-        with theirs, self.berth.ledger.with_suffix(f".{name}.log").open("ab") as log:
+        path = self.berth.ledger.with_suffix(f".{name}.log")
+        with theirs, path.open("ab") as log:
             process = subprocess.Popen(
                 command, cwd=ROOT, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 env=around,
             )  # fmt: skip
-        self.hands.append(Hand(name, process, ours, self.heard))
+        self.hands.append(Hand(name, process, ours, self.heard, path))
         return self.hands[-1]
 
     def first_at(self, place: str, seconds: float = SECONDS) -> Hand:

@@ -24,7 +24,7 @@ LEASE_SECONDS: Final = 3.0
 WORKERS: Final = 4
 KILL_SECONDS: Final = 1.0
 _MOST_EFFECTS: Final = 5
-_AT_ONCE: Final = 256
+_AT_ONCE: Final = 24
 
 
 @dataclass(frozen=True, slots=True)

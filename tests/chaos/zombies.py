@@ -4,6 +4,7 @@ import asyncio
 import random
 import threading
 import time
+import traceback
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from typing import Any, Final
 import holdfast as hf
 from holdfast.core.ids import RunId
 from holdfast.runtime import Runtime
-from holdfast.store.protocol import RunRow, Store
+from holdfast.store.protocol import RunFilter, RunRow, Store
 from tests.chaos.campaign import Result, Shared, Tick
 from tests.chaos.crew import SECONDS, Berth, Crew, Hand, Silent
 from tests.chaos.hand import own, tale
@@ -193,6 +194,14 @@ class Stage:
     def _happened(self, effect: str, number: int) -> bool:
         return any(line["what"] == effect for line in self._crew.lines_of(number))
 
+    def describe(self) -> str:
+        """Return where everybody stands, for whoever must find out why."""
+        workers = [(row.worker, row.pulse, row.leases) for row in self._do(self._store.workers())]
+        rows = self._do(self._store.list(RunFilter(limit=3)))
+        runs = [(row.run, row.name, str(row.status), row.owner, row.fence, row.last_seq, row.stalls) for row in rows]
+        said = [(hand.name, hand.worker, hand.said, hand.log()[-1500:]) for hand in self._crew.hands]
+        return f"workers {workers}\nlatest runs {runs}\n" + "\n".join(map(str, said))
+
 
 @contextmanager
 def staged(site: Site, *, twin: bool = False) -> Iterator[Stage]:
@@ -238,5 +247,6 @@ def _failure(stage: Stage, sleep: Sleep, number: int) -> str | None:
     try:
         stage.play(sleep, number)
     except (Broken, Silent, OSError, hf.HoldfastError) as error:
-        return f"round {number}, {sleep}: {error!r}"
+        where = traceback.extract_tb(error.__traceback__)[1].name
+        return f"round {number}, {sleep}, {where}: {error!r}\n{stage.describe()}"
     return None

@@ -34,3 +34,10 @@ def test_posts_that_are_numbered_before_they_wait_are_caught(site: Site) -> None
     twin = site.unlock_posts()
     with pytest.raises(Broken, match=r"a clerk raised|are there"):
         asyncio.run(cross(site, 40, seed=1, twin=twin))
+
+
+@pytest.mark.parametrize("site", ["postgresql"], indirect=True)
+def test_commits_that_lock_in_any_order_are_caught(site: Site) -> None:
+    """The twin: its deadlocks reach whoever commits."""
+    with pytest.raises(Broken, match=r"a clerk raised.*deadlock"):
+        asyncio.run(cross(site, 40, seed=1, twin="disorder"))

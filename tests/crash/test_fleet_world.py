@@ -1,7 +1,10 @@
 """Machines that are cut off, databases that are away, wrong clocks, and containers that are all called the same."""
 
+import asyncio
+import subprocess
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -11,6 +14,7 @@ import pytest
 import holdfast as hf
 from holdfast.core.ids import RunId
 from holdfast.runtime import Runtime
+from tests.chaos.caller import Caller, judge
 from tests.chaos.crew import SECONDS, Berth, Crew, Hand
 from tests.chaos.hand import later, own, tale
 from tests.chaos.sites import Site, schema_site
@@ -22,6 +26,7 @@ from tests.rigs.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 LEASE: Final = 1.0
+CUTS, TALES = 2, 24
 DECLARED: Final = ("took_over", "returned")
 """What is said only when a worker was declared dead."""
 
@@ -71,8 +76,12 @@ def pass_time(seconds: float) -> None:
 
 @pytest.fixture
 def network() -> Iterator[Network]:
-    """A switch with nothing in it yet."""
+    """A switch with nothing in it yet.
+
+    It has an address of its own: with that of one of its cables, what comes over that cable is heard when it is cut.
+    """
     with Network() as standing:
+        subprocess.run(["ip", "link", "set", standing._switch, "address", "02:00:00:00:00:01"], check=True, timeout=30)
         yield standing
 
 
@@ -96,6 +105,29 @@ def test_a_machine_that_is_cut_off_is_replaced_and_serves_again_when_it_is_back(
             scene.serves(holder)
             assert scene.end(1) == "in doubt"
             assert [line["who"] for line in crew.lines_of(1) if line["what"] == "pay"] == [holder.name]
+
+
+def test_what_a_cut_off_machine_had_sent_arrives_too_late_to_be_written(network: Network, tmp_path: Path) -> None:
+    """Under load, its last requests reach the server when the cable is mended, and others have its runs."""
+    hosts = {name: network.host() for name in ("near", "far")}
+    with Server(listen=(network.gateway,)) as server, ThreadPoolExecutor(1) as calling:
+        berth = Berth(in_schema(server.address(host=network.gateway), "hf"), tmp_path / "ledger", LEASE)
+        with Crew(berth) as crew:
+            for name, host in hosts.items():
+                crew.launch(name, wrap=host.inside)
+            for cut in range(CUTS):
+                numbers, lines = range(TALES * cut, TALES * (cut + 1)), len(crew.ledger())
+                told = calling.submit(asyncio.run, Caller(crew, at_once=8).tell_all(numbers, ["pay"]))
+                wait_until(partial(_more_than, crew, lines + 20 * (cut + 1)), what="a load")
+                hosts["near"].cut()
+                pass_time(2 * LEASE)
+                hosts["near"].mend()
+                judge(crew, told.result(timeout=SECONDS))
+                crew.hands[0].wait_for("returned")
+
+
+def _more_than(crew: Crew, lines: int) -> bool:
+    return len(crew.ledger()) > lines
 
 
 def test_a_database_that_is_away_for_longer_than_a_lease_voids_nobody(tmp_path: Path) -> None:
