@@ -16,7 +16,7 @@ from tests.chaos.crew import Hand
 from tests.chaos.kills import scratch
 from tests.rigs.server import Server, in_schema, plain, schema_of
 
-_FENCE: Final = "AND r.owner = c.owner AND r.fence = c.fence"
+_FENCE: Final = "AND r.owner + 0 = c.owner AND r.fence = c.fence"
 _POST_LOCK: Final = "ORDER BY r.number FOR NO KEY UPDATE"
 _numbers = itertools.count(1)
 
