@@ -2,12 +2,14 @@
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.chaos.sites import Site, file_site, schema_site
 from tests.rigs.server import Server
 
+_HERE = Path(__file__).parent
 # For anyone else: sudo make test ARGS=tests/crash/test_fleet_world.py
 collect_ignore = [] if os.geteuid() == 0 else ["test_fleet_world.py"]
 
@@ -22,3 +24,10 @@ def site(request: pytest.FixtureRequest) -> Iterator[Site]:
         server: Server = request.getfixturevalue("postgres_server")
         with schema_site(server) as site:
             yield site
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what is in this folder as slow: dying once, on one Python, is enough."""
+    for item in items:
+        if item.path.is_relative_to(_HERE):
+            item.add_marker(pytest.mark.slow)
