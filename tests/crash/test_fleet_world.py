@@ -1,7 +1,6 @@
 """Machines that are cut off, databases that are away, wrong clocks, and containers that are all called the same."""
 
 import asyncio
-import subprocess
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -76,12 +75,8 @@ def pass_time(seconds: float) -> None:
 
 @pytest.fixture
 def network() -> Iterator[Network]:
-    """A switch with nothing in it yet.
-
-    It has an address of its own: with that of one of its cables, what comes over that cable is heard when it is cut.
-    """
+    """A switch with nothing in it yet."""
     with Network() as standing:
-        subprocess.run(["ip", "link", "set", standing._switch, "address", "02:00:00:00:00:01"], check=True, timeout=30)
         yield standing
 
 

@@ -128,6 +128,32 @@ async def test_a_worker_that_was_declared_dead_hears_it_once_on_its_loop(log: Li
     assert (threads, heart.count) == ([threading.get_ident()], 1)
 
 
+class Slow(Beats):
+    """A heart whose answer is long in coming."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answer = threading.Event()
+
+    def beat(self) -> bool:
+        """Beat, and wait to be told."""
+        super().beat()
+        self.answer.wait(30)
+        return False
+
+
+async def test_an_answer_that_comes_after_the_worker_has_left_declares_nobody_dead(log: Listener) -> None:
+    """By then it may work under another id, and drive what it has just claimed."""
+    heart, died = Slow(), asyncio.Event()
+    pulse = Pulse(heart, log, died.set)
+    pulse.start()
+    await asyncio.to_thread(heart.wait_for, 1)
+    pulse.stop()
+    heart.answer.set()
+    await asyncio.to_thread(pulse._thread.join, 30)
+    assert not died.is_set()
+
+
 @pytest.mark.parametrize("heart", [None, Beats()], ids=["without a heart", "with one"])
 async def test_a_blocked_loop_is_reported_once_with_the_lines_that_block_it(log: Listener, heart: Any) -> None:
     """Whoever reads the log knows where to look, and hears when it is over and how long it took."""

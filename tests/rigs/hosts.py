@@ -21,7 +21,8 @@ class Network:
         self._third = 0
 
     def __enter__(self) -> Self:
-        _ip("link", "add", self._switch, "type", "bridge")
+        # With an address of its own: a bridge takes that of one of its ports, and is then reached over a cut cable.
+        _ip("link", "add", self._switch, "address", "02:00:00:00:00:01", "type", "bridge")
         try:
             self._third = self._free_subnet()
             _ip("address", "add", f"{self.gateway}/24", "dev", self._switch)

@@ -67,7 +67,8 @@ class Pulse:
             self._silent = True
             return
         self._silent = False
-        if not alive:
+        # Not after it was told to leave: the worker may be somebody else by the time that a slow store answers.
+        if not alive and not self._leaving.is_set():
             self._leaving.set()
             self._loop.call_soon_threadsafe(self._on_death)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
 from hashlib import sha256
@@ -55,6 +56,8 @@ _COUNTED: Final = """
 _WAITING: Final = f"""
     {POSTS} WHERE run = (SELECT number FROM hf_runs WHERE run = $1) AND consumed IS NULL ORDER BY seq
 """
+# What the pool says of lost connections, callers are told by errors of ours; who wants it too sets up logging.
+logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())
 _SNAPSHOT: Final = b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _AGAIN_SECONDS: Final = (0.05, 0.2, 0.5, 1.0)
 
