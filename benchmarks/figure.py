@@ -56,6 +56,13 @@ TARGETS: Final[dict[str, Target]] = {
     "growth.entries": at_most(1.25),
     "growth.runs": at_most(1.25),
     "growth.runs.once": at_most(1.25),
+    "postgres.64.commits": at_least(5),
+    "postgres.256.commits": at_least(5),
+    "postgres.64.best_peer": at_least(5),
+    "takeover.first": at_most(1),
+    "lag.postgres.p99": at_most(50),
+    "lag.sqlite.p99": at_most(50),
+    "workers.file": at_least(1),
     "import.ms": at_most(150),
     "import.memory": at_most(35),
 }

@@ -1,4 +1,4 @@
-"""Holdfast itself, through its public names: trivial asynchronous `repeat` steps in durable functions, on SQLite."""
+"""Holdfast itself, through its public names: trivial asynchronous `repeat` steps, on SQLite or at an address."""
 
 import subprocess
 import sys
@@ -7,9 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import apsw
+import psycopg
 
 import holdfast as hf
-from benchmarks.workload import Gate, Load, Sample, main, measure, pragmas, stored_bytes
+from benchmarks.workload import JOINT, Gate, Load, Sample, main, measure, pragmas, stored_bytes
 
 _COUNT = """
 import sqlite3, sys
@@ -85,17 +86,27 @@ class Connections:
         return {name: " and ".join(sorted({one[name] for one in found})) for name in (found[0] if found else {})}
 
 
+def count_on_server(address: str) -> int:
+    """Count stored steps through a fresh connection."""
+    with psycopg.connect(address) as connection:
+        [(count,)] = connection.execute("SELECT count(*) FROM holdfast.hf_entries WHERE kind = 'StepCompleted'")
+    return int(count)
+
+
 async def work(load: Load) -> Sample:
     """Measure Holdfast."""
     connections = Connections()
     database = load.directory / "holdfast.db"
     subject = Holdfast(load)
-    async with hf.open(f"sqlite:///{database}", subject.app, concurrency=max(64, load.runs)) as runtime:
+    where = load.address or f"sqlite:///{database}"
+    async with hf.open(where, subject.app, concurrency=max(64, load.runs)) as runtime:
         subject.runtime = runtime
         sample = await measure(subject, load)
         settings = connections.settings() | {"effect": "repeat"}
-    size = stored_bytes(load.directory)
-    return replace(sample, stored=count_apart(database), bytes=size, settings=settings)
+    if load.variant == JOINT:
+        return sample  # others still write: whoever started all of them counts
+    stored = count_on_server(load.address) if load.address else count_apart(database)
+    return replace(sample, stored=stored, bytes=stored_bytes(load.directory), settings=settings)
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ class Report:
     command: str
     machine: Machine
     appends: Sequence[float]
+    commits: Sequence[float]
     versions: dict[str, str]
     figures: Sequence[Figure]
     readings: Sequence[Reading]
@@ -53,8 +54,9 @@ class Report:
             console.print(line, highlight=False)
 
     def _tables(self) -> Iterator[tuple[str, tuple[str, ...], list[tuple[str, ...]]]]:
-        if self.readings:
-            yield "Steps, median of the rounds", _STEP_HEADER, list(_step_rows(self.readings))
+        for unit, where in (("A", ""), ("A2", " beside PostgreSQL")):
+            if readings := [one for one in self.readings if one.unit == unit]:
+                yield f"Steps{where}, median of the rounds", _step_header(unit), list(_step_rows(readings))
         yield "Figures and targets", ("figure", "value", "target", "verdict", "note"), list(_rows(self.figures))
 
     def _facts(self) -> Iterator[str]:
@@ -67,8 +69,11 @@ class Report:
         if self.appends:
             low, middle, high = min(self.appends), median(self.appends), max(self.appends)
             yield f"A, 500-byte append and fdatasync: {middle:,.0f} a second, {low:,.0f} to {high:,.0f} in this run."
+        if self.commits:
+            low, middle, high = min(self.commits), median(self.commits), max(self.commits)
+            yield f"A2, one row of 1 kB and commit: {middle:,.0f} a second, {low:,.0f} to {high:,.0f} in this run."
         if restless := sum(one.unrest > RESTLESS for one in self.readings):
-            yield f"The disk's rate moved by more than half during {restless} of {len(self.readings)} readings."
+            yield f"The unit moved by more than half during {restless} of {len(self.readings)} readings."
         if self.versions:
             yield "Versions: " + ", ".join(f"{name} {version}" for name, version in sorted(self.versions.items())) + "."
         for warning in self.warnings:
@@ -88,7 +93,8 @@ class Report:
         yield from (f"- {name}: {settings}" for name, settings in _settings(self.readings))
 
 
-_STEP_HEADER = ("subject", "runs at once", "result bytes", "steps/s", "in A", "cpu µs a step", "stored bytes a step")
+def _step_header(unit: str) -> tuple[str, ...]:
+    return "subject", "runs at once", "result bytes", "steps/s", f"in {unit}", "cpu µs a step", "stored bytes a step"
 
 
 def _step_rows(readings: Iterable[Reading]) -> Iterator[tuple[str, ...]]:

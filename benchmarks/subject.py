@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks import disk, environment
+from benchmarks.server import Postgres
 from benchmarks.workload import MARKER, Load, Sample, expected
 
 RESTLESS: Final = 1.5
@@ -29,6 +30,8 @@ class Subject:
     variant: str = ""
     peer: str = ""
     """Which peer's environment it runs in; empty for the interpreter that runs the benchmark."""
+    on_server: bool = False
+    """True for one that is measured beside PostgreSQL, in its unit A2."""
 
     def python(self) -> Path:
         return environment.peer(self.peer) if self.peer else Path(sys.executable)
@@ -45,6 +48,25 @@ LANGGRAPH: Final = Subject("LangGraph", "benchmarks.peers.langgraph", peer="lang
 LANGGRAPH_PLAIN: Final = Subject("LangGraph, threads", "benchmarks.peers.langgraph", variant="plain", peer="langgraph")
 PEERS: Final = (DURABL, DBOS, DBOS_WAL, DBOS_PLAIN, LANGGRAPH, LANGGRAPH_PLAIN)
 
+HOLDFAST_POSTGRES: Final = Subject("Holdfast, PostgreSQL", "benchmarks.holdfast_steps", on_server=True)
+SERVER_PEERS: Final = (
+    Subject("Absurd", "benchmarks.peers.absurd", peer="absurd", on_server=True),
+    Subject("Absurd, threads", "benchmarks.peers.absurd", variant="plain", peer="absurd", on_server=True),
+    Subject("DBOS, PostgreSQL", "benchmarks.peers.dbos", peer="dbos", on_server=True),
+    Subject("DBOS, PostgreSQL, threads", "benchmarks.peers.dbos", variant="plain", peer="dbos", on_server=True),
+    Subject("LangGraph, PostgreSQL", "benchmarks.peers.langgraph_postgres", peer="langgraph_postgres", on_server=True),
+    Subject(
+        "LangGraph, PostgreSQL, threads",
+        "benchmarks.peers.langgraph_postgres",
+        variant="plain",
+        peer="langgraph_postgres",
+        on_server=True,
+    ),
+    Subject("Restate", "benchmarks.peers.restate", peer="restate", on_server=True),
+    Subject("Temporal", "benchmarks.peers.temporal", peer="temporal", on_server=True),
+)
+"""Whoever keeps steps on PostgreSQL, and the two that bring a server of their own, which works on the same disk."""
+
 
 @dataclass(frozen=True, slots=True)
 class Reading:
@@ -58,10 +80,12 @@ class Reading:
     appends_before: float
     appends_after: float
     round: int = 0
+    unit: str = "A"
+    """A for the disk's rate of appends; A2 for the server's of one-row commits, which then stands in its place."""
 
     @property
     def appends(self) -> float:
-        """A: the mean of the disk's rate before and after."""
+        """The unit: the mean of the disk's or the server's rate before and after."""
         return (self.appends_before + self.appends_after) / 2
 
     @property
@@ -90,6 +114,10 @@ class Bench:
     rounds: int = 3
     readings: list[Reading] = field(default_factory=list)
     appends: list[float] = field(default_factory=list)
+    commits: list[float] = field(default_factory=list)
+    """A2, as often as it was taken."""
+    server: Postgres | None = None
+    """Set while what is measured on PostgreSQL is."""
 
     @property
     def seconds(self) -> float:
@@ -115,6 +143,8 @@ class Bench:
             Failed: as `take`.
         """
         python = subject.python()
+        if subject.on_server:
+            return self._look_on_server(python, subject, load, round)
         directory = scratch(environment.prepared())
         try:
             before = self._append_rate(directory)
@@ -124,6 +154,28 @@ class Bench:
         finally:
             shutil.rmtree(directory, ignore_errors=True)
         return Reading(subject.name, load.mode, load.runs, load.payload_bytes, sample, before, after, round)
+
+    def _look_on_server(self, python: Path, subject: Subject, load: Load, round: int) -> Reading:
+        assert self.server is not None
+        directory = scratch(environment.prepared())
+        try:
+            with self.server.database() as address:
+                before = self.commit_rate()
+                load = replace(load, directory=directory / "store", variant=subject.variant, address=address)
+                sample = run(python, subject.module, load)
+                after = self.commit_rate()
+                size = sample.bytes or self.server.bytes(address)
+        finally:
+            shutil.rmtree(directory, ignore_errors=True)
+        sample = replace(sample, bytes=size)
+        return Reading(subject.name, load.mode, load.runs, load.payload_bytes, sample, before, after, round, "A2")
+
+    def commit_rate(self) -> float:
+        """Return A2, measured now."""
+        assert self.server is not None
+        rate = self.server.commit_rate(0.15 if self.quick else 0.4)
+        self.commits.append(rate)
+        return rate
 
     def _append_rate(self, directory: Path) -> float:
         rate = disk.append_rate(directory, 0.1 if self.quick else 0.25)
@@ -157,7 +209,7 @@ def called(python: Path, module: str, arguments: list[str], *, timeout_seconds: 
         raise Failed(f"{module} was not done after {timeout_seconds:.0f} s") from error
     lines = [line for line in answer.stdout.splitlines() if line.startswith(MARKER)]
     if answer.returncode != 0 or not lines:
-        last = (answer.stderr.strip() or "no message").splitlines()[-1]
+        last = (answer.stderr.strip() or "no message").splitlines()[-1][:300]
         raise Failed(f"{module} ended with {answer.returncode}: {last}".replace(str(environment.ROOT), "."))
     found: dict[str, object] = json.loads(lines[-1].removeprefix(MARKER))
     return found

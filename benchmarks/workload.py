@@ -9,15 +9,21 @@ import argparse
 import asyncio
 import json
 import sqlite3
+import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 MARKER = "sample: "
 """What a sample's line begins with, because a peer may print lines of its own."""
+READY = "ready"
+"""What a process says that waits for a word before it goes on."""
+
+JOINT = "joint"
+"""The variant of a subject that is measured in several processes at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +38,8 @@ class Load:
     seconds: float = 2.0
     payload_bytes: int = 1000
     variant: str = ""
+    address: str = ""
+    """An empty database of a PostgreSQL server, for the subjects that keep their steps in one."""
 
     @property
     def payload(self) -> str:
@@ -69,6 +77,7 @@ def parsed(arguments: list[str] | None = None) -> Load:
     parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--payload-bytes", type=int, default=1000)
     parser.add_argument("--variant", default="")
+    parser.add_argument("--address", default="")
     return Load(**vars(parser.parse_args(arguments)))
 
 
@@ -120,6 +129,15 @@ class Gate:
         self._cpu_began, self._began = time.process_time(), time.perf_counter()
 
 
+class JointGate(Gate):
+    """A gate that opens in several processes at once: it says that it is ready, and waits for the word to open."""
+
+    def open(self) -> None:
+        print(READY, flush=True)
+        sys.stdin.readline()
+        super().open()
+
+
 class Subject(Protocol):
     """One opened library under measurement."""
 
@@ -134,7 +152,7 @@ async def measure(subject: Subject, load: Load) -> Sample:
     """Do what `load` asks for with an opened subject."""
     if load.mode == "once":
         return await _measure_once(subject, load)
-    gate = Gate(load)
+    gate = JointGate(load) if load.variant == JOINT else Gate(load)
     await asyncio.gather(*(subject.run(gate) for _ in range(load.runs)))
     return gate.sample()
 
@@ -184,6 +202,12 @@ def pragmas(execute: Callable[[str], object]) -> dict[str, str]:
         "synchronous": SYNCHRONOUS.get(int(str(level)), str(level)),
         "sqlite": str(execute("SELECT sqlite_version()")),
     }
+
+
+def server_settings(execute: Callable[[str], Sequence[object] | None]) -> dict[str, str]:
+    """Read what a PostgreSQL connection runs at; `execute` runs one statement and returns its row."""
+    names = ("fsync", "synchronous_commit")
+    return {name: str((execute(f"SHOW {name}") or ("?",))[0]) for name in names}
 
 
 def main(work: Callable[[Load], Awaitable[Sample]]) -> None:

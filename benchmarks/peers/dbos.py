@@ -1,15 +1,29 @@
-"""DBOS on SQLite: on asyncio with its rollback journal, with WAL (`wal`), or WAL and threads (`plain-wal`)."""
+"""DBOS on asyncio or in threads (`plain`), on SQLite with rollback journal or WAL (`wal`), or at an address."""
 
 import asyncio
 from dataclasses import replace
 from typing import Any
 
+import psycopg
 import sqlalchemy
 from dbos import DBOS, DBOSConfig
 
-from benchmarks.workload import Gate, Load, Sample, count_rows, main, measure, pragmas, stored_bytes
+from benchmarks.workload import (
+    Gate,
+    Load,
+    Sample,
+    count_rows,
+    main,
+    measure,
+    pragmas,
+    server_settings,
+    stored_bytes,
+)
 
 _OUTPUTS = "SELECT count(*) FROM operation_outputs"
+_SERVER_OUTPUTS = "SELECT count(*) FROM dbos.operation_outputs"
+_POOL = 20
+"""How many connections DBOS opens unless it is told otherwise."""
 
 
 class Connections:
@@ -110,26 +124,38 @@ class Plain:
         self._one()
 
 
-async def work(load: Load) -> Sample:
-    """Measure DBOS."""
+def _config(load: Load) -> DBOSConfig:
     database = load.directory / "dbos.db"
-    connections = Connections(wal="wal" in load.variant)
     config: DBOSConfig = {
         "name": "benchmark",
-        "system_database_url": f"sqlite:///{database}",
+        "system_database_url": load.address or f"sqlite:///{database}",
         "log_level": "ERROR",
     }
-    DBOS(config=config)
+    if load.address:
+        config["sys_db_pool_size"] = max(_POOL, load.runs)
+    return config
+
+
+async def work(load: Load) -> Sample:
+    """Measure DBOS."""
+    connections = None if load.address else Connections(wal="wal" in load.variant)
+    settings = connections.settings if connections is not None else {}
+    DBOS(config=_config(load))
     subject = (
-        Plain(load.payload, connections.settings, alone=load.runs == 1)
+        Plain(load.payload, settings, alone=load.runs == 1)
         if "plain" in load.variant
-        else Asynchronous(load.payload, connections.settings)
+        else Asynchronous(load.payload, settings)
     )
     DBOS.launch()
     sample = await measure(subject, load)
     await asyncio.to_thread(DBOS.destroy)
-    stored = count_rows(database, _OUTPUTS)
-    return replace(sample, stored=stored, bytes=stored_bytes(load.directory), settings=subject.settings)
+    if not load.address:
+        stored = count_rows(load.directory / "dbos.db", _OUTPUTS)
+        return replace(sample, stored=stored, bytes=stored_bytes(load.directory), settings=subject.settings)
+    with psycopg.connect(load.address) as connection:
+        (stored,) = connection.execute(_SERVER_OUTPUTS).fetchone() or (0,)
+        settings = server_settings(lambda sql: connection.execute(sql.encode()).fetchone())
+    return replace(sample, stored=stored, settings=settings)
 
 
 if __name__ == "__main__":

@@ -2,61 +2,19 @@
 
 import asyncio
 import sqlite3
-import uuid
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any, TypedDict
+from typing import Any
 
 import aiosqlite
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
-from langgraph.graph import END, START, StateGraph
 
+from benchmarks.peers.looping import Looping, config
 from benchmarks.workload import Gate, Load, Sample, count_rows, main, measure, pragmas, stored_bytes
 
 _STEPS = "SELECT count(*) FROM checkpoints WHERE json_extract(metadata, '$.step') > 0"
 """Checkpoint -1 holds a run's input and checkpoint 0 its start; each later one is a step that was made."""
-
-
-class State(TypedDict):
-    """The last result only: LangGraph writes the whole state at every step, so this is its cheapest conversation."""
-
-    done: int
-    result: str
-
-
-class Looping:
-    """A graph whose single node is the step. `done` counts from before the gate, so it is one ahead of the gate's."""
-
-    def __init__(self, payload: str) -> None:
-        self.payload = payload
-        self.gate: Gate | None = None
-
-    async def step(self, state: State) -> State:
-        if state["done"] == 1 and self.gate is not None:
-            await self.gate.arrive()
-        return {"done": state["done"] + 1, "result": self.payload}
-
-    def step_in_thread(self, state: State) -> State:
-        if state["done"] == 1 and self.gate is not None:
-            self.gate.arrive_in_thread()
-        return {"done": state["done"] + 1, "result": self.payload}
-
-    def next(self, state: State) -> str:
-        if self.gate is None:
-            return END
-        return "step" if state["done"] == 1 or self.gate.more(state["done"] - 1) else END
-
-    def compile(self, node: Any, saver: Any) -> Any:
-        graph = StateGraph(State)
-        graph.add_node("step", node)
-        graph.add_edge(START, "step")
-        graph.add_conditional_edges("step", self.next, ["step", END])
-        return graph.compile(checkpointer=saver)
-
-
-def _config() -> dict[str, Any]:
-    return {"configurable": {"thread_id": str(uuid.uuid4())}, "recursion_limit": 10_000_000}
 
 
 class Asynchronous:
@@ -75,7 +33,7 @@ class Asynchronous:
         await self._invoke()
 
     async def _invoke(self) -> Any:
-        return await self._graph.ainvoke({"done": 0, "result": ""}, _config(), durability="sync")
+        return await self._graph.ainvoke({"done": 0, "result": ""}, config(), durability="sync")
 
 
 class Plain:
@@ -101,7 +59,7 @@ class Plain:
         self._invoke()
 
     def _invoke(self) -> Any:
-        return self._graph.invoke({"done": 0, "result": ""}, _config(), durability="sync")
+        return self._graph.invoke({"done": 0, "result": ""}, config(), durability="sync")
 
 
 async def _plain(load: Load, database: str) -> Sample:

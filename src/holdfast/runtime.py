@@ -20,6 +20,7 @@ from holdfast.core.retry import checked_seconds
 from holdfast.core.status import Status
 from holdfast.core.stepkey import join_key
 from holdfast.engine.app import App
+from holdfast.engine.contender import Told, nobody
 from holdfast.engine.drive import Surroundings
 from holdfast.engine.function import Durable
 from holdfast.engine.log import Log
@@ -54,21 +55,31 @@ async def open_store(address: str, *, create: bool = True) -> Store:
         if not create and not os.path.exists(rest[1:]):
             raise NoStore(f"there is no store at {address}")
         return await SqliteStore.open(rest[1:])
+    if scheme in ("postgresql", "postgres"):
+        return await _open_postgres(address, create=create)
     if scheme == "memory":
         from holdfast.store.memory import MemoryStore  # lazy: only who uses it loads it
 
         return MemoryStore()
-    raise StoreRefused(f"there is no driver for {address!r}: use sqlite:///file.db or memory://")
+    raise StoreRefused(f"there is no driver for {address!r}: use sqlite:///file.db, postgresql://… or memory://")
+
+
+async def _open_postgres(address: str, *, create: bool) -> Store:
+    try:
+        from holdfast.store.postgres import PostgresStore  # lazy: an extra, and only who uses PostgreSQL loads it
+    except ModuleNotFoundError as error:
+        raise StoreRefused(
+            f"a store on PostgreSQL needs {error.name}, which is not installed: pip install 'holdfast[postgres]'"
+        ) from error
+    return await PostgresStore.open(address, create=create)
 
 
 class Runtime:
     """An open store, with a worker in this process unless it was opened with `work=False`."""
 
-    def __init__(self, store: Store, app: App, *, concurrency: int) -> None:
-        self._store, self._app, self._concurrency = store, app, concurrency
-        path = getattr(store, "path", None)
-        self._lock_folder = os.path.realpath(path) + "-workers" if path is not None else None
-        self._client = LocalClient(store, lock_folder=self._lock_folder)
+    def __init__(self, store: Store, app: App, *, concurrency: int, told: Told = nobody) -> None:
+        self._store, self._app, self._concurrency, self._told = store, app, concurrency, told
+        self._client = LocalClient(store)
         self._worker: Worker | None = None
         self._closing = AsyncExitStack()
         self._portal: Any = None
@@ -78,12 +89,15 @@ class Runtime:
         """Every operation that anyone may ask for."""
         return self._client
 
+    @property
+    def worker_id(self) -> str | None:
+        """Under which name this process works now; None when it does not."""
+        return self._worker.id if self._worker is not None else None
+
     async def _start_working(self, only: set[RunId] | None) -> None:
         deps = await self._build_deps()
         around = Surroundings(deps=deps, secrets=Secrets(self._app.secrets), log=Log())
-        self._worker = Worker(
-            self._store, self._app, around, concurrency=self._concurrency, lock_folder=self._lock_folder
-        )
+        self._worker = Worker(self._store, self._app, around, concurrency=self._concurrency, told=self._told)
         await self._worker.start(only=only)
         self._client.serves = self._app.serves
         self._client.refusal = self._worker.refusal
@@ -230,6 +244,15 @@ class Runtime:
             except StopAsyncIteration:
                 return
 
+    async def drain(self, grace_seconds: float | timedelta = limits.GRACE_SECONDS) -> None:
+        """Stop working without losing any: claim nothing more, and hand each run over at its next entry.
+
+        What has not come to one when the grace is over is interrupted and handed over there, without a charge. Runs can
+        still be started and read; others drive them.
+        """
+        if self._worker is not None:
+            await self._worker.drain(checked_seconds("grace_seconds=", grace_seconds))
+
     async def close(self) -> None:
         """Stop working, give every lease back, and close the store."""
         try:
@@ -253,6 +276,7 @@ class Opening:
         work: bool,
         concurrency: int,
         only: set[RunId] | None = None,
+        told: Told = nobody,
     ) -> None:
         if isinstance(concurrency, bool) or not isinstance(concurrency, int) or concurrency < 1:
             raise InvalidInput(f"concurrency= is a whole number of at least 1, not {concurrency!r}")
@@ -261,6 +285,7 @@ class Opening:
         if store is not None and not isinstance(store, str) and not hasattr(store, "commit"):
             raise InvalidInput(f"hf.open wants a store's address, such as sqlite:///holdfast.db, not {store!r}")
         self._store, self._app, self._work, self._concurrency, self._only = store, app, work, concurrency, only
+        self._told = told
         self._runtime: Runtime | None = None
         self._plain = ExitStack()
 
@@ -268,7 +293,7 @@ class Opening:
         store = self._store
         if store is None or isinstance(store, str):
             store = await open_store(store or os.environ.get("HOLDFAST_STORE") or DEFAULT_STORE)
-        runtime = self._runtime = Runtime(store, self._app or App(), concurrency=self._concurrency)
+        runtime = self._runtime = Runtime(store, self._app or App(), concurrency=self._concurrency, told=self._told)
         try:
             if self._work:
                 await runtime._start_working(self._only)

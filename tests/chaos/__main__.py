@@ -19,19 +19,35 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from tests.chaos import disks, flips, summary
-from tests.chaos.campaign import Campaign, controls, kills, power, replay
+from tests.chaos import disks, fleet, flips, posts, restarts, summary, zombies
+from tests.chaos.campaign import KILLS_POSTGRES, Campaign, commits, controls, kills, kills_postgres, power, replay
 from tests.chaos.controls import CONTROLS
 
 _CAMPAIGNS: Final[Mapping[str, Campaign]] = {
     "kills": kills,
+    KILLS_POSTGRES: kills_postgres,
+    "commits": commits,
     "power": power,
     "flips": flips.campaign,
     "disks": disks.campaign,
+    "zombies": zombies.campaign,
+    "restarts": restarts.campaign,
+    "fleet": fleet.campaign,
+    "posts": posts.campaign,
     "controls": controls,
 }
-_IN_FULL: Final = {"kills": 10_000, "power": 20_000, "flips": 2_000, "disks": 120, "controls": 20 * len(CONTROLS)}
+_IN_FULL: Final = {
+    "kills": 10_000, KILLS_POSTGRES: 2_000, "commits": 2_000, "power": 20_000, "flips": 2_000, "disks": 120,
+    "zombies": 2_000, "restarts": 200, "fleet": 4_000, "posts": 20_000, "controls": 20 * len(CONTROLS),
+}  # fmt: skip
 """How much of each is tried if nothing else is said; less than that is shown and not kept."""
+_ON_BOTH: Final = {
+    "zombies": "how many workers that are stopped and woken, half of them on each store",
+    "fleet": "how many runs of a fleet that loses workers, half of them on each store",
+    "posts": "how many posts that race a park, half of them on each store",
+}
+_ON_POSTGRES: Final = (KILLS_POSTGRES, "commits", "restarts", *_ON_BOTH)
+_ON_SQLITE: Final = ("kills", "power", "flips", "disks", "controls", *_ON_BOTH)
 
 
 def main() -> int:
@@ -42,13 +58,17 @@ def main() -> int:
         print(broken or "nothing was broken")
         return 1 if broken else 0
     wanted = {
-        "kills": options.kills,
+        "kills": options.kills or _IN_FULL["kills"],
+        KILLS_POSTGRES: options.kills or _IN_FULL[KILLS_POSTGRES],
+        "commits": options.cuts,
         "power": options.images,
         "flips": options.flips,
         "disks": options.disks,
         "controls": options.controls,
+        "restarts": options.restarts,
+        **{name: getattr(options, name) for name in _ON_BOTH},
     }
-    chosen = {name: campaign for name, campaign in _CAMPAIGNS.items() if options.only in (None, name)}
+    chosen = _chosen(_CAMPAIGNS, options.only, options.store)
     if "disks" in chosen and (why := disks.cannot_mount()) is not None:
         print(f"not tried: {why}", file=sys.stderr)
         del chosen["disks"]
@@ -57,6 +77,14 @@ def main() -> int:
     parts = _run(chosen, wanted, options.seed)
     sys.stdout.write(summary.as_json(parts).decode() if options.json else summary.as_page(parts))
     return 1 if any(part["failures"] for part in parts.values()) else 0
+
+
+def _chosen(known: Mapping[str, Campaign], only: str | None, store: str | None) -> dict[str, Campaign]:
+    """Return the campaigns that were asked for; kills are those of the store that was named."""
+    if only == "kills" and store == "postgres":
+        only = KILLS_POSTGRES
+    of_store = {None: tuple(known), "postgres": _ON_POSTGRES, "sqlite": _ON_SQLITE}[store]
+    return {name: campaign for name, campaign in known.items() if only in (None, name) and name in of_store}
 
 
 def _run(chosen: Mapping[str, Campaign], wanted: Mapping[str, int], seed: int) -> dict[str, summary.Part]:
@@ -91,7 +119,13 @@ def _advance(progress: Progress, bar: TaskID, steps: int) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description="Kill real processes, cut the power.")
     parser.add_argument("--only", choices=_CAMPAIGNS, help="one campaign instead of all")
-    parser.add_argument("--kills", type=int, default=_IN_FULL["kills"], help="how many deaths (%(default)s)")
+    parser.add_argument("--store", choices=["sqlite", "postgres"], help="the campaigns of one store instead of both")
+    parser.add_argument(
+        "--kills",
+        type=int,
+        help=f"how many deaths ({_IN_FULL['kills']} on SQLite, {_IN_FULL[KILLS_POSTGRES]} on PostgreSQL)",
+    )
+    parser.add_argument("--cuts", type=int, default=_IN_FULL["commits"], help="how many lost replies (%(default)s)")
     parser.add_argument(
         "--images", type=int, default=_IN_FULL["power"], help="how many disks after a power loss (%(default)s)"
     )
@@ -103,10 +137,15 @@ def _parser() -> argparse.ArgumentParser:
         help="how many full and read-only disks; needs root (%(default)s)",
     )
     parser.add_argument(
+        "--restarts", type=int, default=_IN_FULL["restarts"], help="how many crashes of a server (%(default)s)"
+    )
+    for name, meaning in _ON_BOTH.items():
+        parser.add_argument(f"--{name}", type=int, default=_IN_FULL[name], help=f"{meaning} (%(default)s)")
+    parser.add_argument(
         "--controls", type=int, default=_IN_FULL["controls"], help="how many plays of twins (%(default)s)"
     )
     parser.add_argument("--seed", type=int, default=20261115, help="where chance begins (%(default)s)")
-    parser.add_argument("--replay", metavar="TRIAL", help="one trial of kills, as a failure names it: 3:p57,c12b")
+    parser.add_argument("--replay", metavar="TRIAL", help="one trial, as a failure names it: 3:p57,c12b")
     parser.add_argument("--json", action="store_true", help="print JSON")
     return parser
 

@@ -17,8 +17,9 @@ from holdfast.client import local
 from holdfast.core.errors import Damaged, HoldfastError, StoreError
 from holdfast.engine.function import Durable
 from holdfast.journal import journal
+from holdfast.store import rows
 from holdfast.store.protocol import RunRow
-from holdfast.store.sqlite import SqliteStore, driver, leasing, lookup, rows
+from holdfast.store.sqlite import SqliteStore, leasing, lookup, reading
 from holdfast.stream import feed
 
 WAIT_SECONDS: Final = 20.0
@@ -322,7 +323,7 @@ def _blind() -> None:
         head: bytes = entries[-1].checksum if entries else previous
         return head
 
-    for module in (driver, leasing, lookup):
+    for module in (leasing, lookup, reading):
         module.read_row = believed  # type: ignore[attr-defined]
     for other in (local, journal, feed):
         other.check_chain = unchecked  # type: ignore[attr-defined]

@@ -9,16 +9,20 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from holdfast import events as e
 from holdfast.testing.disk import Metadata
 from holdfast.testing.killer import AtCall, AtPoint, Killer, TrialFailed
+from tests.chaos.commits import MORTAL, Cut, Line, every_cut
 from tests.chaos.controls import CONTROLS
 from tests.chaos.judge import Broken
 from tests.chaos.kills import Death, Ended, Stage, new_killer, orders, scratch
 from tests.chaos.losses import Loss, Refused
+from tests.rigs.proxy import Kind, Proxy
+from tests.rigs.server import Server, in_schema
 
 Tick = Callable[[int], None]
 """Told how much further a campaign has come."""
@@ -26,6 +30,7 @@ Tick = Callable[[int], None]
 _POINTS: Final = (0, 100, 175, 245, 270, 275, 310)
 _CALLS: Final = (0, 425, 650, 850, 900, 900, 900)
 """About how many places to die at there are, by the number of runs; fixed, so that a seed alone makes its trial."""
+KILLS_POSTGRES: Final = "kills_postgres"
 _IMAGES_EACH: Final = 1000
 _MOST_FAILURES: Final = 20
 
@@ -52,14 +57,14 @@ class Trial:
     deaths: tuple[Death, ...]
 
     @classmethod
-    def of_seed(cls, seed: str) -> "Trial":
-        """Return the trial that a seed stands for; every second kills recoveries too."""
+    def of_seed(cls, seed: str, *, calls: bool = True) -> "Trial":
+        """Return the trial that a seed stands for, with deaths at file calls or not; every second kills recoveries."""
         chance = random.Random(seed)
         runs = chance.choice((1, 1, 1, 2, 2, 3, 4, 6))
-        deaths = [_death(chance, runs, first=True)]
+        deaths = [_death(chance, runs, first=True, calls=calls)]
         if chance.random() < 0.5:
             # Fewer deaths than the claims without progress after which a run would rightly be quarantined.
-            deaths += [_death(chance, runs, first=False) for _ in range(chance.choice((1, 2, 3)))]
+            deaths += [_death(chance, runs, first=False, calls=calls) for _ in range(chance.choice((1, 2, 3)))]
         return cls(runs, tuple(deaths))
 
     @classmethod
@@ -76,10 +81,10 @@ class Trial:
         return f"{self.runs}:{','.join(_written(death) for death in self.deaths)}"
 
 
-def _death(chance: random.Random, runs: int, *, first: bool) -> Death:
+def _death(chance: random.Random, runs: int, *, first: bool, calls: bool) -> Death:
     # A recovery is shorter than what it recovers, so it is mostly killed early.
     share = 1.0 if first else chance.choice((0.1, 0.3, 0.6))
-    if chance.random() < 0.6:
+    if not calls or chance.random() < 0.6:
         return AtPoint(chance.randint(1, int(_POINTS[runs] * share)))
     return AtCall(chance.randint(1, int(_CALLS[runs] * share)), chance.choice(("before", "after")))
 
@@ -125,6 +130,12 @@ class Shared:
         with self._lock:
             self.result.add(**counts)
 
+    def most(self, **counts: int) -> None:
+        """Keep the largest of each number."""
+        with self._lock:
+            for name, count in counts.items():
+                self.result.counts[name] = max(count, self.result.counts.get(name, 0))
+
     def count(self, name: str) -> int:
         """Return a number so far."""
         return self.result.counts.get(name, 0)
@@ -145,13 +156,27 @@ def in_two(work: Callable[[Killer, Path], None], new: Callable[[], Killer] = new
 
 def kills(seed: int, wanted: int, tick: Tick) -> Result:
     """Kill programs until `wanted` deaths were died, about half of them by recoveries."""
+    return _killing(Stage, seed, wanted, tick, calls=True)
+
+
+def kills_postgres(seed: int, wanted: int, tick: Tick) -> Result:
+    """Kill programs whose store is on PostgreSQL, each of two at a time in a database to itself."""
+    with Server() as server:
+        return _killing(partial(_stage_on, server), seed, wanted, tick, calls=False)
+
+
+def _stage_on(server: Server, killer: Killer, folder: Path) -> Stage:
+    return Stage(killer, folder, address=in_schema(server.database(f"stage_{folder.name}"), "hf"))
+
+
+def _killing(stage_for: Callable[[Killer, Path], Stage], seed: int, wanted: int, tick: Tick, *, calls: bool) -> Result:
     shared, started = Shared(tick), time.monotonic()
 
     def work(killer: Killer, folder: Path) -> None:
-        stage = Stage(killer, folder)
+        stage = stage_for(killer, folder)
         while shared.count("kills") < wanted and not shared.hopeless:
             name = f"{seed}/{shared.draw()}"
-            trial = Trial.of_seed(name)
+            trial = Trial.of_seed(name, calls=calls)
             try:
                 ended = stage.trial(orders(trial.runs), trial.deaths)
             except (Broken, TrialFailed) as error:
@@ -214,6 +239,36 @@ def _kept(loss: Loss, refused: Refused) -> str:
     return f"{refused.name}: {refused.story}; {kept}: {refused.broken}"
 
 
+def commits(seed: int, wanted: int, tick: Tick) -> Result:
+    """Cut the line at each write of one run in every way, then by chance, until `wanted` lines were cut."""
+    shared, started = Shared(tick), time.monotonic()
+    with Server() as server:
+
+        def work(killer: Killer, folder: Path) -> None:
+            with Proxy(server.port) as proxy:
+                line = Line(killer, folder, server, proxy)
+                in_turn = [*every_cut(line, tuple(Kind)), *every_cut(line, MORTAL, dies=True)]
+                while shared.count("cuts") < wanted and not shared.hopeless:
+                    number = shared.draw()
+                    cut = in_turn[number - 1] if number <= len(in_turn) else Cut.of_seed(f"{seed}/{number}")
+                    _cut_one(shared, line, cut)
+
+        in_two(work)
+    shared.result.seconds = time.monotonic() - started
+    return shared.result
+
+
+def _cut_one(shared: Shared, line: Line, cut: Cut) -> None:
+    try:
+        survived = line.trial(cut)
+    except (Broken, TrialFailed) as error:
+        shared.done(1, f"--replay {cut}: {error}", trials=1, cuts=1, broken=1)
+        return
+    shared.done(int(survived.cut), trials=1, cuts=int(survived.cut), runs=cut.runs)
+    if survived.cut:
+        shared.add({f"{cut.verb} {cut.kind.name.lower()}": 1, "died_too": int(cut.dies)})
+
+
 def controls(seed: int, wanted: int, tick: Tick) -> Result:
     """Play the negative controls in turn: each twin must be caught, and Holdfast never accused."""
     shared, started = Shared(tick), time.monotonic()
@@ -236,14 +291,22 @@ def controls(seed: int, wanted: int, tick: Tick) -> Result:
 
 
 def replay(text: str) -> str | None:
-    """Play one trial of kills again and return what it broke, if anything."""
-    trial = Trial.parse(text)
+    """Play one trial of kills on SQLite, or one of commits, again and return what it broke, if anything."""
     with scratch() as folder, new_killer() as killer:
         try:
-            Stage(killer, folder / "replay").trial(orders(trial.runs), trial.deaths)
+            if text.count(":") == 1:
+                trial = Trial.parse(text)
+                Stage(killer, folder / "replay").trial(orders(trial.runs), trial.deaths)
+            else:
+                _replay_cut(Cut.parse(text), killer, folder / "replay")
         except (Broken, TrialFailed) as error:
             return str(error)
     return None
+
+
+def _replay_cut(cut: Cut, killer: Killer, folder: Path) -> None:
+    with Server() as server, Proxy(server.port) as proxy:
+        Line(killer, folder, server, proxy).trial(cut)
 
 
 Campaign = Callable[[int, int, Tick], Result]

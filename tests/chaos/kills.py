@@ -3,6 +3,7 @@
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Final
 
 from holdfast.testing.killer import AtCall, AtPoint, Killer, Outcome, TrialFailed
 from tests.chaos import judge
+from tests.chaos.homes import home
 from tests.chaos.program import Report, play
 from tests.chaos.world import read_ledger
 
@@ -48,29 +50,29 @@ def scratch() -> Iterator[Path]:
 
 
 class Stage:
-    """A place for one trial after another: a folder with the store, and the ledger beside it."""
+    """A place for one trial after another: a folder with the ledger, and the store in it unless it has an address."""
 
-    def __init__(self, killer: Killer, folder: Path, *, twin: str = "") -> None:
+    def __init__(self, killer: Killer, folder: Path, *, twin: str = "", address: str | None = None) -> None:
         self._killer, self._folder, self._twin = killer, folder, twin
         self.store, self.ledger = folder / "store", folder / "ledger"
+        self._place = address or str(self.store)
 
     def clear(self) -> None:
         """Forget the trial before."""
         shutil.rmtree(self._folder, ignore_errors=True)
         self.store.mkdir(parents=True)
+        home(self._place).clear()
 
     def play(self, names: Sequence[str], die: Death | None = None, *, code: str = "first") -> Outcome:
         """Run a release of the program once, to its end or its death."""
         watch = self.store if isinstance(die, AtCall) else None
-        args = (str(self.store), str(self.ledger), tuple(names), self._twin, code)
+        args = (self._place, str(self.ledger), tuple(names), self._twin, code)
         return self._killer.run(play, *args, die=die, watch=watch)
 
     def count(self, names: Sequence[str]) -> tuple[int, int]:
         """Return how many points and how many file calls an undisturbed run comes to."""
         self.clear()
-        outcome = self._killer.count(
-            play, str(self.store), str(self.ledger), tuple(names), self._twin, watch=self.store
-        )
+        outcome = self._killer.count(play, self._place, str(self.ledger), tuple(names), self._twin, watch=self.store)
         return outcome.points, outcome.calls
 
     def trial(self, names: Sequence[str], deaths: Sequence[Death]) -> Ended:
@@ -111,4 +113,31 @@ class Stage:
         return Ended(len(places), tuple(places), report)
 
 
-__all__ = ["AtCall", "AtPoint", "Death", "Ended", "Stage", "TrialFailed", "new_killer", "orders", "scratch"]
+Stages = tuple[Stage, Stage]
+"""Two places to die at, one for each core."""
+
+
+def end_all(stages: Stages, names: Sequence[str], trials: Sequence[Sequence[Death]]) -> int:
+    """Play every trial, two at a time, and return how many deaths were died; each failure is told with its deaths."""
+
+    def play(stage: Stage, mine: Sequence[Sequence[Death]]) -> tuple[int, list[str]]:
+        deaths, failures = 0, []
+        for each in mine:
+            try:
+                deaths += stage.trial(names, each).deaths
+            except (judge.Broken, TrialFailed) as error:
+                failures.append(f"{each}: {error}")
+        return deaths, failures
+
+    with ThreadPoolExecutor(2) as threads:
+        halves = [threads.submit(play, stage, trials[half::2]) for half, stage in enumerate(stages)]
+        played = [half.result() for half in halves]
+    failures = [failure for _, failed in played for failure in failed]
+    assert not failures, f"{len(failures)} of {len(trials)} trials failed\n" + "\n".join(failures[:3])
+    return sum(deaths for deaths, _ in played)
+
+
+__all__ = [
+    "AtCall", "AtPoint", "Death", "Ended", "Stage", "Stages", "TrialFailed", "end_all", "new_killer", "orders",
+    "scratch",
+]  # fmt: skip

@@ -5,10 +5,8 @@ import contextlib
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
-import apsw
 import msgspec
 
 import holdfast as hf
@@ -17,10 +15,10 @@ from holdfast.core.status import Status
 from holdfast.engine.function import Durable
 from holdfast.runtime import Runtime
 from holdfast.store import point
-from holdfast.store.protocol import RunRow, Watch
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.protocol import RunRow, Store, Watch
 from holdfast.stream.event import Chunk, PreviewReset
 from tests.chaos import twins
+from tests.chaos.homes import home, locks
 from tests.chaos.world import FLIGHT_MICROS, World
 
 PAY_SECONDS: Final = 3.0
@@ -232,10 +230,10 @@ def enter(ledger: str) -> World:
 
 
 async def play(place: str, ledger: str, orders: tuple[str, ...], twin: str = "", code: str = "first") -> Report:
-    """Start or take up these orders in the store below `place`, see them to their end, and report."""
+    """Start or take up these orders in the store at `place`, see them to their end, and report."""
     world = enter(ledger)
     twins.apply(twin, place)
-    store = await SqliteStore.open(f"{place}/store.db", clock=world.now, **twins.options(twin))
+    store = await home(place).open(world.now, **twins.options(twin))
     app = hf.App(CODES[code], version=code)
     async with hf.open(store, app) as runtime, asyncio.TaskGroup() as watching:
         runs = await _start(runtime, orders, CODES[code])
@@ -248,10 +246,9 @@ async def play(place: str, ledger: str, orders: tuple[str, ...], twin: str = "",
             watcher.cancel()
         findings = [f"{finding.run} {finding.seq}: {finding.what}" async for finding in runtime.client.verify()]
     world.close()
-    database = apsw.Connection(str(Path(place, "store.db")))
-    report = Report(stories, _bookings(database), tuple(findings), _left(place, database))
-    database.close()
-    return report
+    bookings, left = home(place).look()
+    forgotten = [f"the lock {lock}" for lock in locks(store.lock_folder)]
+    return Report(stories, tuple(bookings), tuple(findings), (*left, *forgotten))
 
 
 async def _start(runtime: Runtime, orders: Sequence[str], code: Durable[Any, str]) -> list[RunId]:
@@ -267,7 +264,7 @@ async def _watch(runtime: Runtime, order: str, run: RunId) -> None:
 
 
 async def see_through(
-    runtime: Runtime, store: SqliteStore, orders: Sequence[str], *, code: str = "first"
+    runtime: Runtime, store: Store, orders: Sequence[str], *, code: str = "first"
 ) -> tuple[Story, ...]:
     """Wait until every run has ended; when all of them rest, be the clock and the person that they wait for."""
     runs = [await runtime.client.find(order) for order in orders]
@@ -295,7 +292,7 @@ def _over(row: RunRow, code: str) -> bool:
     return bool(row.damage) or row.status.terminal or row.status is Status.QUARANTINED or refused
 
 
-async def _help(runtime: Runtime, store: SqliteStore, rows: Sequence[RunRow]) -> None:
+async def _help(runtime: Runtime, store: Store, rows: Sequence[RunRow]) -> None:
     due = [row.due_at for row in rows if row.due_at is not None]
     if due:
         _world.wait_until(max(due))
@@ -316,21 +313,3 @@ async def _story(runtime: Runtime, order: str, run: RunId) -> Story:
     events = tuple([event async for event in runtime.client.events(run, follow=False)])
     digests = tuple(digest(event) for event in events)
     return Story(order, run, str(info.status), info.reason, info.result, events, digests)
-
-
-def _bookings(database: apsw.Connection) -> tuple[str, ...]:
-    made = database.table_exists(None, "bookings")
-    rows = database.execute("SELECT name FROM bookings ORDER BY name").fetchall() if made else []
-    return tuple(str(name) for (name,) in rows)
-
-
-def _left(place: str, database: apsw.Connection) -> tuple[str, ...]:
-    """Return what a run that has ended and a worker that has left should not leave behind."""
-    chunks = database.execute("SELECT step FROM hf_chunks").fetchall()
-    workers = database.execute("SELECT worker FROM hf_workers").fetchall()
-    locks = sorted(path.name for path in Path(place).glob("store.db-workers/*"))
-    return (
-        *(f"a chunk of {step}" for (step,) in chunks),
-        *(f"worker {worker}" for (worker,) in workers),
-        *(f"the lock {lock}" for lock in locks),
-    )

@@ -29,12 +29,44 @@ _MEANINGS: Final = {
         "idempotency key at every attempt, transactions exactly once, nothing acknowledged taken back, no committed "
         "work done again, and no chunk, worker or lock left behind."
     ),
+    "kills_postgres": (
+        "The same program with its store on PostgreSQL, killed before and after its writes and inside its effects, and "
+        "judged in the same way; what a dead process had asked for may still be done by the server."
+    ),
+    "commits": (
+        "The same program on PostgreSQL over a line that is cut at one of its writes: before it arrives, while it is "
+        "done, after it is done and before it is answered, with all but its end done, or so that it lands late. In "
+        "turn at every write of one run, then by chance at those of up to four. With `died_too` the process was killed "
+        "at that moment, so that its successor meets what lands. Judged in the same way, and without a death no work "
+        "may be done twice and nothing come into doubt."
+    ),
     "power": (
         "Different disks that a power loss could have left (unsynced writes dropped, kept, torn at sectors, any "
         "prefix; names strict and ordered), each taken up again and judged in the same way by all that the program "
         "had acknowledged by then."
     ),
     "flips": "Bytes of a store changed under it: damage is named, set aside, and spoils no other run.",
+    "zombies": (
+        "Two workers on one store, in processes of their own: whoever drives a run is stopped before a commit, in a "
+        "`once` effect, inside a pulse or at any moment, by SIGSTOP or by the freezer, until the other has its run "
+        "(`overtaken`: it was not over yet), and then woken, half before the other has written anything. Nothing "
+        "stale may be written, no effect happen twice, the run end as its policies say, and whoever woke serve a new "
+        "run within two seconds (`slowest_return_ms`)."
+    ),
+    "restarts": (
+        "PostgreSQL crashed (`immediate`) and started again under 24 runs with plain and `once` steps and posts, and "
+        "three workers. Judged by a ledger outside: no hole, no repeat, no effect twice, nothing acknowledged lost, "
+        "and every caller told the true outcome (`asked_again`: it was first told that the store is away)."
+    ),
+    "fleet": (
+        "Four workers, of which one is killed every second and replaced, every other one between a `once` effect and "
+        "its record: all runs end, and by a ledger outside nothing is done twice."
+    ),
+    "posts": (
+        "A run that parks in one process while another posts to it (`posted_first`: the park was refused; "
+        "`parked_first`: the post woke it), and two processes whose batches post to each other's runs (`crossing`): no "
+        "post is lost or taken twice, and no caller is shown a deadlock."
+    ),
     "disks": (
         "Real ext4 file systems of a few MB, with blocks of 1 and 4 kB, that are full or read-only before a program "
         "opens its store (a new one, a closed one, one of a killed process), fill up before one of its steps, have "

@@ -11,10 +11,12 @@ from holdfast.engine.effects import StepCall
 from holdfast.engine.step import Step
 from holdfast.journal.replay import FRESH, Answer, Replay
 from holdfast.store import point
+from holdfast.store.postgres.ops import CommitOp
+from holdfast.store.postgres.writer import Lane
 from holdfast.store.protocol import Lease, NewChunk, NewPost, Posted
+from holdfast.store.rows import post_guard
 from holdfast.store.sqlite import SqliteStore, beside, commit, guard
 from holdfast.store.sqlite.database import Db
-from holdfast.store.sqlite.rows import post_guard
 from holdfast.store.sqlite.writer import Do, Writer
 from tests.chaos.world import World
 
@@ -144,7 +146,7 @@ def _stamped_early(place: str) -> None:
 
     def chunks(self: SqliteStore, lease: Lease, chunks: Sequence[NewChunk]) -> Awaitable[bool]:
         at = self.now()
-        with self._read() as connection:
+        with self._reader.one() as connection:
             number = lease.row.number
             seq = connection.execute("SELECT last_seq FROM hf_runs WHERE number = ?", (number,)).fetchall()[0][0]
 
@@ -190,6 +192,15 @@ def _visit_by_another_copy(place: str) -> None:
     World.note = visit  # type: ignore[method-assign]
 
 
+def _lost_is_done(place: str) -> None:
+    """A commit on PostgreSQL whose reply was lost is taken for done, without a look."""
+
+    async def taken(self: Lane, connection: Any, ops: Sequence[Any]) -> dict[int, Any]:
+        return {place: op.committed() for place, op in enumerate(ops) if isinstance(op, CommitOp)}
+
+    Lane._taken = taken  # type: ignore[method-assign]
+
+
 _TWINS: Final[dict[str, Callable[[str], None]]] = {
     "sync_normal": _nothing,
     "no_intent": _no_intent,
@@ -202,4 +213,5 @@ _TWINS: Final[dict[str, Callable[[str], None]]] = {
     "stamped_early": _stamped_early,
     "second_sqlite": _second_sqlite,
     "visited": _visit_by_another_copy,
+    "lost_is_done": _lost_is_done,
 }

@@ -1,13 +1,18 @@
-"""Whatever is asked of them, in whatever order, memory and SQLite answer alike."""
+"""Whatever is asked of them, in whatever order, all drivers answer alike."""
 
 import asyncio
+import itertools
+import os
 import tempfile
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import msgspec
-from hypothesis import HealthCheck, given, settings
+import psycopg
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from holdfast.core.cursor import START
@@ -15,12 +20,17 @@ from holdfast.core.entry import BudgetMove
 from holdfast.core.ids import RunId, WorkerId, new_worker_id
 from holdfast.core.status import Status
 from holdfast.store.memory import MemoryStore
+from holdfast.store.postgres import PostgresStore
 from holdfast.store.protocol import Committed, Created, NewChunk, NewRun, RowChange, RunFilter, Store
 from holdfast.store.sqlite import SqliteStore
 from holdfast.testing import MovingClock
 from holdfast.testing.contract.story import NAME, Pen, a_post, a_run
+from tests.rigs.server import in_schema
 
 RUNS, WORKERS = 4, 3
+_numbers = itertools.count(1)
+Admin = tuple[str, psycopg.Connection]
+Opened = Callable[[MovingClock], AbstractAsyncContextManager[Store]]
 run = st.integers(0, RUNS - 1)
 worker = st.integers(0, WORKERS - 1)
 small = st.integers(0, 3)
@@ -181,47 +191,77 @@ def plain(answer: Any) -> Any:
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(ops, min_size=5, max_size=40))
-def test_both_answer_alike_at_every_step(story: list[Op]) -> None:
+def test_memory_and_sqlite_answer_alike_at_every_step(story: list[Op]) -> None:
     """Outcomes, refusals, rows, journals, chunks and inboxes are the same after every operation."""
-    asyncio.run(compare(story))
+    asyncio.run(compare(story, in_a_file))
 
 
-async def compare(story: list[Op]) -> None:
-    """Play a story on both."""
+@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow], phases=(Phase.explicit, Phase.generate))
+@given(story=st.lists(ops, min_size=5, max_size=30))
+def test_memory_and_postgresql_answer_alike_at_every_step(postgres_admin: Admin, story: list[Op]) -> None:
+    """The same, where many machines share a database."""
+    asyncio.run(compare(story, in_schemas_of(postgres_admin)))
+
+
+@asynccontextmanager
+async def in_a_file(clock: MovingClock) -> AsyncIterator[Store]:
+    """Give a store in a file."""
     with tempfile.TemporaryDirectory() as folder:
-        clocks = MovingClock(1), MovingClock(1)
         # What is compared is answers, not durability: syncing would only make it slow.
-        sqlite = await SqliteStore.open(str(Path(folder) / "s.db"), clock=clocks[1], synchronous="OFF")
-        stores: tuple[Store, Store] = MemoryStore(clock=clocks[0]), sqlite
+        store = await SqliteStore.open(str(Path(folder) / "s.db"), clock=clock, synchronous="OFF")
+        try:
+            yield store
+        finally:
+            await store.close()
+
+
+def in_schemas_of(admin: Admin) -> Opened:
+    """Return how to give stores in schemas of a server."""
+    address, connection = admin
+
+    @asynccontextmanager
+    async def opened(clock: MovingClock) -> AsyncIterator[Store]:
+        schema = f"alike_{os.getpid()}_{next(_numbers)}"
+        store = await PostgresStore.open(in_schema(address, schema), clock=clock)
+        try:
+            yield store
+        finally:
+            await store.close()
+            connection.execute(f"DROP SCHEMA {schema} CASCADE".encode())
+
+    return opened
+
+
+async def compare(story: list[Op], opened: Opened) -> None:
+    """Play a story on memory and on another store."""
+    clocks = MovingClock(1), MovingClock(1)
+    async with opened(clocks[1]) as other_store:
+        stores: tuple[Store, Store] = MemoryStore(clock=clocks[0]), other_store
         runs = [
             a_run(stores[0], key=f"k{number}" if number else None, delay_seconds=number / 1e6) for number in range(RUNS)
         ]
         workers = [new_worker_id() for _ in range(WORKERS)]
         players = [Player(store, clock, runs, workers) for store, clock in zip(stores, clocks, strict=True)]
-        try:
-            for op in [("register", 0), *story]:
-                if op[0] == "create" and op[1] == 0 and await stores[0].get(runs[0].row.run) is not None:
-                    continue  # without a key the same id twice is no question that anybody asks
-                one, other = [plain(await player.play(op)) for player in players]
-                assert one == other, op
-                one, other = [plain(await player.everything()) for player in players]
-                assert one == other, op
-            assert await sqlite.check() == []
-        finally:
-            await sqlite.close()
+        for op in [("register", 0), *story]:
+            if op[0] == "create" and op[1] == 0 and await stores[0].get(runs[0].row.run) is not None:
+                continue  # without a key the same id twice is no question that anybody asks
+            one, other = [plain(await player.play(op)) for player in players]
+            assert one == other, op
+            one, other = [plain(await player.everything()) for player in players]
+            assert one == other, op
+        assert await other_store.check() == []
 
 
-def test_the_story_that_covers_the_most_is_alike() -> None:
+@pytest.mark.parametrize("driver", ["sqlite", "postgres"])
+def test_the_story_that_covers_the_most_is_alike(driver: str, request: pytest.FixtureRequest) -> None:
     """One fixed story through every verb, so that a quick look needs no luck."""
     rest = RowChange(status=Status.WAITING, reason="retry", due_at=2, seen_seq=0)
-    asyncio.run(
-        compare(
-            [
-                ("create", 1, 0), ("create", 1, None), ("create", 2, None), ("register", 1),
-                ("commit", 1, 2, None, None, None, True, True), ("chunks", 1), ("post", 1, 1, True),
-                ("commit", 1, 1, None, None, 0, True, False), ("commit", 1, 1, rest, 1, None, True, False),
-                ("claim", 1, "v1", 3, None, True), ("void", 0), ("advance", 3), ("claim", 1, "v1", 3, None, True),
-                ("commit all", 1, 2, 2), ("release", 1, [1]), ("list", Status.WAITING), ("void", 1),
-            ]
-        )
-    )  # fmt: skip
+    story: list[Op] = [
+        ("create", 1, 0), ("create", 1, None), ("create", 2, None), ("register", 1),
+        ("commit", 1, 2, None, None, None, True, True), ("chunks", 1), ("post", 1, 1, True),
+        ("commit", 1, 1, None, None, 0, True, False), ("commit", 1, 1, rest, 1, None, True, False),
+        ("claim", 1, "v1", 3, None, True), ("void", 0), ("advance", 3), ("claim", 1, "v1", 3, None, True),
+        ("commit all", 1, 2, 2), ("release", 1, [1]), ("list", Status.WAITING), ("void", 1),
+    ]  # fmt: skip
+    opened = in_a_file if driver == "sqlite" else in_schemas_of(request.getfixturevalue("postgres_admin"))
+    asyncio.run(compare(story, opened))

@@ -1,16 +1,12 @@
 """Process death: a program with every verb dies around each of its writes, calls and effects, and ends all the same."""
 
 import random
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 
 import pytest
 
-from holdfast.testing.killer import AtCall, AtPoint, TrialFailed
-from tests.chaos.judge import Broken
-from tests.chaos.kills import Death, Stage, new_killer, orders, scratch
-
-Stages = tuple[Stage, Stage]
+from holdfast.testing.killer import AtCall, AtPoint
+from tests.chaos.kills import Stage, Stages, end_all, new_killer, orders, scratch
 
 
 @pytest.fixture(scope="module")
@@ -18,26 +14,6 @@ def stages() -> Iterator[Stages]:
     """Two places to die at, one for each core."""
     with scratch() as folder, new_killer() as one, new_killer() as other:
         yield Stage(one, folder / "1"), Stage(other, folder / "2")
-
-
-def end_all(stages: Stages, names: Sequence[str], trials: Sequence[Sequence[Death]]) -> int:
-    """Play every trial, two at a time, and return how many deaths were died; each failure is told with its deaths."""
-
-    def play(stage: Stage, mine: Sequence[Sequence[Death]]) -> tuple[int, list[str]]:
-        deaths, failures = 0, []
-        for each in mine:
-            try:
-                deaths += stage.trial(names, each).deaths
-            except (Broken, TrialFailed) as error:
-                failures.append(f"{each}: {error}")
-        return deaths, failures
-
-    with ThreadPoolExecutor(2) as threads:
-        halves = [threads.submit(play, stage, trials[half::2]) for half, stage in enumerate(stages)]
-        played = [half.result() for half in halves]
-    failures = [failure for _, failed in played for failure in failed]
-    assert not failures, f"{len(failures)} of {len(trials)} trials failed\n" + "\n".join(failures[:3])
-    return sum(deaths for deaths, _ in played)
 
 
 def test_a_run_killed_before_or_after_any_write_or_inside_any_effect_ends_as_if_unbroken(stages: Stages) -> None:

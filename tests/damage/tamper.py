@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.store.sqlite.rows import FIXED, MOVING, guard, seal
+from holdfast.store.rows import FIXED, MOVING, guard, seal
 
 _INTEGER_BITS: Final = 64
 

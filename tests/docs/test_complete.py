@@ -32,6 +32,8 @@ COLUMNS: Final = {
     for script in migrations("sqlite")
     for table, body in re.findall(r"CREATE TABLE (\w+) \((.*?)^\)", script, re.MULTILINE | re.DOTALL)
 }
+for _table, _column in re.findall(r"ALTER TABLE (\w+) ADD COLUMN (\w+)", "\n".join(migrations("sqlite"))):
+    COLUMNS[_table].add(_column)
 SETTINGS: Final[dict[str, Callable[..., Any]]] = {
     "hf.run": hf.run,
     "hf.open": hf.open,
@@ -42,6 +44,7 @@ SETTINGS: Final[dict[str, Callable[..., Any]]] = {
     "runtime.start": hf.Runtime.start,
     "runtime.get": hf.Runtime.get,
     "runtime.runs": hf.Runtime.runs,
+    "runtime.drain": hf.Runtime.drain,
     "run.events": hf.Run.events,
     "run.result": hf.Run.result,
     "run.resolve": hf.Run.resolve,

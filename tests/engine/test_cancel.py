@@ -12,9 +12,9 @@ import holdfast as hf
 from holdfast import events
 from holdfast.core.entry import Entry
 from holdfast.core.errors import StoreUnavailable
+from holdfast.store.answer import Answer
 from holdfast.store.memory import MemoryStore
 from holdfast.store.protocol import Commit, Lease, Outcome, Pending
-from holdfast.store.sqlite.writer import Answer
 from tests.engine.stage import Hurdle, Stage, entries_of, kinds_of, seen, soon
 
 

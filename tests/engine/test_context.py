@@ -12,12 +12,20 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+import structlog
 from structlog.testing import capture_logs
 
 import holdfast as hf
 from holdfast import events
 from holdfast.core.errors import InvalidInput, Misuse
 from tests.engine.stage import Hurdle, Stage, entries_of, kinds_of, soon
+
+
+@pytest.fixture(autouse=True)
+def as_it_was() -> Iterator[None]:
+    """Capturing logs configures structlog for good, and whoever did that gets our lines his way."""
+    yield
+    structlog.reset_defaults()
 
 
 async def nothing() -> None:

@@ -14,7 +14,7 @@ import pytest
 import holdfast as hf
 from holdfast.core import limits
 from holdfast.core.ids import new_worker_id
-from holdfast.engine.lock import WorkerLock, lock_path, proof_of_death
+from holdfast.engine.lock import Claim, WorkerLock, boot_id, is_held, proof_of_death
 from holdfast.store.sqlite import SqliteStore
 from holdfast.testing.contract.story import a_lease
 from tests.engine.stage import Stage
@@ -22,12 +22,43 @@ from tests.engine.stage import Stage
 HOLDER = """
 import os, sys
 from holdfast.engine.lock import WorkerLock
-lock = WorkerLock(sys.argv[1], sys.argv[2])
+lock = WorkerLock(sys.argv[1], sys.argv[2], shared=True)
 if sys.argv[3] == "forks" and os.fork():
     os._exit(0)
-print(os.getpid(), flush=True)
+if sys.argv[3] == "becomes another program":
+    print(os.getpid(), lock.named, flush=True)
+    os.execv("/bin/cat", ["cat"])
+print(os.getpid(), lock.named, flush=True)
 sys.stdin.readline()
 """
+
+
+class Holder:
+    """A lock that another process holds; with `forks` it is the first one's child."""
+
+    def __init__(self, folder: str, how: str, *around: str) -> None:
+        self.folder, self._worker = folder, new_worker_id()
+        self.process = subprocess.Popen(
+            [*around, sys.executable, "-c", HOLDER, folder, self._worker, how],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        assert self.process.stdout is not None
+        number, _, self.named = self.process.stdout.readline().strip().partition(" ")
+        self.number = int(number)
+
+    @property
+    def path(self) -> Path:
+        """Where the file is."""
+        return Path(self.folder, f"{self._worker}.lock")
+
+    def proof(self) -> Claim | None:
+        """Try to prove that the holder is dead."""
+        return proof_of_death(self.folder, self.named)
+
+    def kill(self) -> None:
+        """Kill it and wait until it is gone."""
+        os.kill(self.number, signal.SIGKILL)
+        self.process.wait(timeout=30)
 
 
 @pytest.fixture
@@ -37,54 +68,85 @@ def folder(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def held(folder: str, request: pytest.FixtureRequest) -> Iterator[tuple[str, int, "subprocess.Popen[str]"]]:
-    """A lock that another process holds, and that process's number; with `forks` it is the first one's child."""
-    worker, how = new_worker_id(), getattr(request, "param", "alone")
-    process = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, folder, worker, how], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None
-    number = int(process.stdout.readline())
-    yield lock_path(folder, worker), number, process
+def held(folder: str, request: pytest.FixtureRequest) -> Iterator[Holder]:
+    """A lock that another process holds."""
+    holder = Holder(folder, getattr(request, "param", "alone"))
+    yield holder
     with contextlib.suppress(ProcessLookupError):
-        os.kill(number, signal.SIGKILL)
-    process.communicate(timeout=30)
+        os.kill(holder.number, signal.SIGKILL)
+    holder.process.communicate(timeout=30)
 
 
-def test_a_living_workers_lock_cannot_be_taken(held: tuple[str, int, "subprocess.Popen[str]"]) -> None:
-    """However long it is silent, a process that holds its lock lives."""
-    path, _, _ = held
+def test_a_living_workers_lock_cannot_be_taken(held: Holder) -> None:
+    """However long it is silent, a process that holds its lock lives; looking at it changes nothing."""
     for _ in range(3):
-        assert proof_of_death(path) is None
+        assert held.proof() is None
+        assert is_held(held.folder, held.named) is True
 
 
-def test_a_killed_workers_lock_proves_its_death(held: tuple[str, int, "subprocess.Popen[str]"]) -> None:
+def test_a_killed_workers_lock_proves_its_death(held: Holder) -> None:
     """The system lets go of a dead process's locks, and of nobody else's; burying it takes the file along."""
-    path, number, process = held
-    os.kill(number, signal.SIGKILL)
-    process.wait(timeout=30)
-    claim = proof_of_death(path)
+    held.kill()
+    assert is_held(held.folder, held.named) is False
+    claim = held.proof()
     assert claim is not None
-    assert proof_of_death(path) is None, "while one takes over, no other may"
+    assert held.proof() is None, "while one takes over, no other may"
     claim.bury()
-    assert not Path(path).exists()
-    assert proof_of_death(path) is None
+    assert not held.path.exists()
+    assert held.proof() is None
+
+
+@pytest.mark.parametrize("held", ["becomes another program"], indirect=True)
+def test_a_program_that_was_started_with_the_workers_files_keeps_the_lock(held: Holder) -> None:
+    """Whatever it is that the worker's effect runs in: who was given its open files has its lock."""
+    assert held.process.stdin is not None
+    assert held.process.stdout is not None
+    held.process.stdin.write("another by now\n")
+    held.process.stdin.flush()
+    assert held.process.stdout.readline() == "another by now\n"
+    assert held.proof() is None
+    held.kill()
+    assert is_held(held.folder, held.named) is False
 
 
 @pytest.mark.parametrize("held", ["forks"], indirect=True)
-def test_a_child_that_inherited_the_lock_keeps_it(held: tuple[str, int, "subprocess.Popen[str]"]) -> None:
+def test_a_child_that_inherited_the_lock_keeps_it(held: Holder) -> None:
     """An effect of the worker's may still be under way there."""
-    path, number, process = held
-    process.wait(timeout=30)
-    assert number != process.pid
-    assert proof_of_death(path) is None
+    held.process.wait(timeout=30)
+    assert held.number != held.process.pid
+    assert held.proof() is None
 
 
 def test_a_missing_file_proves_nothing_and_is_not_made(folder: str) -> None:
     """Not found is no evidence."""
-    path = lock_path(folder, new_worker_id())
-    assert proof_of_death(path) is None
+    for text in (f"{new_worker_id()}.lock 7 {boot_id()}", "", None, "../elsewhere.lock 1 -", "a b c d"):
+        assert proof_of_death(folder, text) is None
+        assert is_held(folder, text) is None
     assert not Path(folder).exists()
+
+
+def test_another_file_of_the_same_name_proves_nothing(held: Holder) -> None:
+    """A copy, as a restored backup or a copied container has it, is free whether or not the worker lives."""
+    kept = held.path.with_suffix(".kept")
+    held.path.rename(kept)
+    held.path.write_bytes(b"")
+    assert held.path.stat().st_ino != kept.stat().st_ino
+    assert held.proof() is None
+    assert is_held(held.folder, held.named) is None
+    assert held.path.exists(), "what proves nothing is left alone"
+
+
+def test_a_lock_of_another_boot_proves_nothing(held: Holder) -> None:
+    """A folder that two machines share shows the file to both, and its lock perhaps to one: then the pulse decides."""
+    held.kill()
+    file, inode, boot = held.named.split()
+    assert boot == boot_id() != "-"
+    elsewhere = f"{file} {inode} 00000000-0000-0000-0000-000000000000"
+    assert proof_of_death(held.folder, elsewhere) is None
+    assert is_held(held.folder, elsewhere) is None
+    claim = proof_of_death(held.folder, f"{file} {inode} -")
+    assert claim is not None, "what a row does not say is not compared"
+    claim.release()
 
 
 def test_a_released_lock_leaves_nothing_behind(folder: str) -> None:
@@ -94,6 +156,15 @@ def test_a_released_lock_leaves_nothing_behind(folder: str) -> None:
     assert [path.name for path in Path(folder).iterdir()] == [Path(other.path).name]
     other.release()
     assert not Path(folder).exists()
+
+
+def test_whoever_lost_the_file_does_not_take_anothers_along(folder: str) -> None:
+    """A worker that was declared dead lets go of its own lock, not of what stands in its place since."""
+    lock = WorkerLock(folder, new_worker_id())
+    os.unlink(lock.path)
+    Path(lock.path).write_bytes(b"")
+    lock.release()
+    assert Path(lock.path).exists()
 
 
 async def test_without_a_lock_file_only_a_silent_worker_is_given_up(

@@ -11,12 +11,14 @@ from holdfast.cli.demo import demo
 from holdfast.cli.doctor import doctor
 from holdfast.cli.exits import Exit, status_of
 from holdfast.cli.ls import ls
+from holdfast.cli.migrate import migrate
 from holdfast.cli.resolve import resolve
 from holdfast.cli.run import run
 from holdfast.cli.show import show
 from holdfast.cli.surface import Surface
 from holdfast.cli.tail import tail
 from holdfast.cli.verify import verify
+from holdfast.cli.worker import worker
 from holdfast.core.errors import HoldfastError
 
 
@@ -40,7 +42,7 @@ def commands() -> None:
     """
 
 
-for _command in (demo, run, ls, show, tail, verify, resolve, doctor):
+for _command in (demo, run, worker, ls, show, tail, verify, resolve, migrate, doctor):
     commands.add_command(_command)
 
 

@@ -50,6 +50,11 @@ def check_python() -> Check:
 
 def check_settings(about: Mapping[str, str]) -> Check:
     """Look at what makes an acknowledged entry survive a power loss."""
+    if about["driver"] == "postgres":
+        found = f"PostgreSQL {about['version']}, fsync {about['fsync']}, synchronous_commit {about['commits']}"
+        if "off" not in (about["fsync"], about["commits"]):
+            return Check("durability", OK, found, "")
+        return Check("durability", BAD, found, "A crash of the server may take entries back: both are needed.")
     if about["driver"] != "sqlite":
         return Check(
             "durability", NOTE, f"{about['driver']} keeps nothing when its process ends", "Use sqlite:///file.db."

@@ -59,7 +59,7 @@ async def _checks(surface: Surface) -> AsyncIterator[Check]:
     try:
         async with open_client(surface.store) as client:
             about = await client.describe()
-            yield Check("store", OK, f"{surface.store} answers and can be written", "")
+            yield Check("store", OK, f"{surface.place} answers and can be written", "")
             yield check_settings(about)
             if "path" in about:
                 for check in check_disk(about["path"]):

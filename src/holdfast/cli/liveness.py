@@ -1,20 +1,12 @@
 """Whether a worker still lives: whoever can take its lock knows that it does not."""
 
-from pathlib import Path
-
 from holdfast.client.protocol import Client, WorkerInfo
-from holdfast.engine.lock import proof_of_death
+from holdfast.engine.lock import is_held
 
 
 def is_alive(worker: WorkerInfo) -> bool | None:
     """Say whether a worker lives; None when nothing here can tell."""
-    if worker.lock is None or not Path(worker.lock).exists():
-        return None
-    proof = proof_of_death(worker.lock)
-    if proof is None:
-        return True
-    proof.release()
-    return False
+    return is_held(worker.lock_folder, worker.lock)
 
 
 async def dead_runs(client: Client) -> set[str]:

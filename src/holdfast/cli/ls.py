@@ -12,6 +12,7 @@ from holdfast.cli.options import common, labels_of
 from holdfast.cli.store import find_run, open_client
 from holdfast.cli.surface import Surface, shown
 from holdfast.cli.wording import between, duration
+from holdfast.cli.workers import list_workers
 from holdfast.client.protocol import Client, RunSummary
 from holdfast.core.status import Status
 
@@ -35,11 +36,17 @@ _PAGE: Final = 500
 @click.option("--label", "labels", metavar="NAME=VALUE", multiple=True, help="Only runs so labelled; may be repeated.")
 @click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="How many.")
 @click.option("--before", metavar="RUN", help="Only runs older than this one: the next page.")
+@click.option("--workers", is_flag=True, help="List workers instead of runs.")
 @common()
 async def ls(
-    surface: Surface, *, status: str | None, name: str | None, labels: tuple[str, ...], limit: int, before: str | None
-) -> int:
-    """List runs, newest first."""
+    surface: Surface, *, status: str | None, name: str | None, labels: tuple[str, ...], limit: int,
+    before: str | None, workers: bool,
+) -> int:  # fmt: skip
+    """List runs, newest first, or workers."""
+    if workers:
+        if status or name or labels or before:
+            raise click.UsageError("--workers lists workers: leave out what chooses runs")
+        return await list_workers(surface)
     wanted = Status(status) if status is not None else None
     async with open_client(surface.store) as client:
         last = await find_run(client, before) if before is not None else None

@@ -1,6 +1,7 @@
 """How every command speaks: results to stdout, everything else to stderr, for people or as JSON."""
 
 import os
+import re
 import shlex
 import sys
 from dataclasses import dataclass
@@ -48,6 +49,11 @@ class Surface:
         """Return a command of ours that means the same store, to be copied into a shell."""
         store = ("--store", self.named) if self.named is not None else ()
         return shlex.join(("holdfast", words[0], *store, *words[1:]))
+
+    @property
+    def place(self) -> str:
+        """The store's address as it may be shown: without a password."""
+        return re.sub(r"(://[^/@:]*):[^/@]*@", r"\1:…@", self.store)
 
     def value(self, value: Any) -> None:
         """Print one JSON value on a line of stdout."""

@@ -5,7 +5,7 @@ import importlib.util
 import os
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -47,6 +47,40 @@ def load_target(text: str) -> Target:
     if len(functions) > 1:
         raise _refused(f"{place} holds {len(functions)} durable functions", _listed(place, functions))
     return Target(app, next(iter(functions.values())))
+
+
+def load_app(texts: Sequence[str], only: Sequence[str] = ()) -> App:
+    """Import what `texts` name and return one app of it all; `only` leaves out every other function.
+
+    Raises:
+        InvalidInput: one cannot be imported, or their apps differ in more than their functions.
+    """
+    modules = {place: _import(place) for place in dict.fromkeys(_split(text)[0] for text in texts)}
+    parts: dict[int, Function] = {}
+    apps: list[App] = []
+    for place, name in map(_split, texts):
+        app, functions = _app_of(modules[place], place, name)
+        named = vars(modules[place]).get(name) if name is not None else app
+        if name is not None and not isinstance(named, App):
+            one = functions.get(name) or named
+            if not isinstance(one, Durable):
+                raise _refused(f"{place} has no durable function {name!r}", _listed(place, functions))
+            functions = {one.name: one}
+        if not functions:
+            raise _refused(f"{place} holds no durable function", "Decorate an `async def` function with @hf.durable.")
+        parts |= {id(function): function for function in functions.values()}
+        apps.append(app)
+    kept = [function for function in parts.values() if not only or function.name in only]
+    unknown = sorted(set(only) - {function.name for function in kept})
+    if unknown:
+        there = ", ".join(sorted(function.name for function in parts.values()))
+        raise _refused(f"no target has {', '.join(map(repr, unknown))}", f"There is: {there}.")
+    first = apps[0]
+    if any((app.deps, app.version, app.secrets) != (first.deps, first.version, first.secrets) for app in apps):
+        raise _refused(
+            "the targets belong to apps that differ in more than their functions", "Start a worker for each."
+        )
+    return App(*kept, deps=first.deps, version=first.version, secrets=first.secrets)
 
 
 def _split(text: str) -> tuple[str, str | None]:

@@ -1,7 +1,6 @@
 """The client of a store that is open in this process."""
 
 import asyncio
-import os
 import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -29,6 +28,7 @@ from holdfast.stream.feed import feed
 _EPOCH: Final = datetime.fromtimestamp(0, UTC)
 _LOOK_SECONDS: Final = 1.0
 _CANDIDATES: Final = 10
+_NUMBERS: Final = ("pid", "concurrency")
 _STUCK: Final = ("diverged", "damaged", "unknown_entry")
 """Rests that nothing in the run's own future ends."""
 
@@ -56,8 +56,8 @@ def reason_of(row: RunRow) -> str:
 class LocalClient:
     """Asks the store; never a worker."""
 
-    def __init__(self, store: Store, *, tenant: str = TENANT, lock_folder: str | None = None) -> None:
-        self._store, self._tenant, self._lock_folder = store, tenant, lock_folder
+    def __init__(self, store: Store, *, tenant: str = TENANT) -> None:
+        self._store, self._tenant = store, tenant
         self.serves: Callable[[], Mapping[str, str]] | None = None
         """What a worker of this process can drive, by name and code version; a rest that it can end is none."""
         self.refusal: Callable[[RunId], StoreRefused | None] = lambda run: None
@@ -281,14 +281,20 @@ class LocalClient:
             WorkerInfo(
                 id=row.worker,
                 started_at=as_time(row.started_at),
-                lock=os.path.join(self._lock_folder, row.lock) if self._lock_folder and row.lock else None,
+                beat_at=as_time(row.beat_at) if row.beat_at is not None else None,
+                lock_folder=self._store.lock_folder,
+                lock=row.lock,
                 runs=[run.run for run in held if run.owner == row.worker],
+                **_introduction(row.about),
             )
             for row in await self._store.workers()
         ]
 
     async def describe(self) -> Mapping[str, str]:
         return await self._store.describe()
+
+    async def raise_epoch(self) -> int:
+        return await self._store.raise_epoch()
 
     async def verify(
         self, run: RunId | None = None, *, seen: Callable[[RunId], None] | None = None
@@ -344,6 +350,17 @@ class LocalClient:
     async def _verify_blob(self, row: RunRow, entry: Any) -> None:
         if getattr(entry, "blob", None) is not None:
             await self._blob(row, entry)
+
+
+def _introduction(about: Mapping[str, str]) -> dict[str, Any]:
+    """Return what a worker said of itself; what cannot be read was not said."""
+    try:
+        serves = msgspec.json.decode(about.get("serves", "[]"), type=list[str])
+    except msgspec.DecodeError:
+        serves = []
+    pid, concurrency = (int(text) if text.isdecimal() else None for text in map(about.get, _NUMBERS, ("", "")))
+    known = {"host": about.get("host"), "version": about.get("version"), "only": "only" in about}
+    return {"serves": serves, "pid": pid, "concurrency": concurrency, **known}
 
 
 def _finished(page: Page) -> RunFinished:

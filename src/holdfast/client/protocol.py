@@ -56,7 +56,17 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
     """A worker that has not said goodbye; who can take its `lock` knows that it is dead."""
 
     id: str
+    host: str | None
+    pid: int | None
+    serves: Sequence[str]
+    concurrency: int | None
+    version: str | None
+    only: bool
+    """True for one that drives only the runs that its own process started."""
     started_at: datetime
+    beat_at: datetime | None
+    """When it last beat; one that holds its lock and no run may have nothing to prove."""
+    lock_folder: str | None
     lock: str | None
     runs: Sequence[str]
     """The runs it holds, a thousand at most."""
@@ -153,6 +163,10 @@ class Client(Protocol):
 
     async def workers(self) -> Sequence[WorkerInfo]:
         """Return every worker that has not said goodbye, the dead included."""
+        ...
+
+    async def raise_epoch(self) -> int:
+        """Begin another epoch, since the store was restored from a backup; return it."""
         ...
 
     async def describe(self) -> Mapping[str, str]:

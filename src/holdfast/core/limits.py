@@ -24,6 +24,9 @@ STALLS: Final = 5
 DURATION_SECONDS: Final = 100.0 * 366 * 24 * 3600
 """The longest delay, timeout or pause between attempts."""
 LEASE_SECONDS: Final = 10.0
+"""How long a worker's pulse must have stood still before others take its runs, where its lock tells nothing."""
+GRACE_SECONDS: Final = 30.0
+"""How long a worker that leaves lets its runs come to their next entry."""
 IN_FLIGHT_SECONDS: Final = 60.0
 """How long a request of a `once` step without a timeout may still act after its sender died."""
 TRANSACTION_SECONDS: Final = 5.0

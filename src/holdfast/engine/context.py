@@ -149,6 +149,8 @@ class Context:
         entry = e.StepCompleted(step=step_key, digest=digest, raw=raw, blob=blob)
         if not await drive.written(drive.journal.add(entry, blobs)):
             await drive.write(entry, blobs=blobs)
+        if drive.handing:
+            drive.hand_over()
         return back
 
     def _key(self, name: str, key: str | None) -> str:

@@ -53,6 +53,10 @@ class Drive:
         self.started: e.RunStarted | None = None
         self.chunks: Chunks | None = None
         self.stopping = False
+        self.handing = False
+        """True once the run is to be handed over: at its next entry that leaves no effect under way."""
+        self.resting = False
+        """True once the commit is asked for that ends or parks the run, and gives up the lease."""
         self.suspect = lease.row.stalls > 1
         """True while a run that its last owner left without progress has made none."""
         self.on_progress: Callable[[], None] = _nothing
@@ -121,6 +125,20 @@ class Drive:
         self.stopping = True
         self.halt(asyncio.CancelledError())
 
+    def lose(self, why: str) -> None:
+        """Let the loss of the lease end the code: nothing more is recorded, whatever the code makes of it."""
+        self.stopping = True
+        self.halt(Lost(why))
+
+    def hand_over(self) -> NoReturn:
+        """Leave the code here, where all that it did is recorded, so that another worker may go on with it.
+
+        Raises:
+            CancelledError: always, as at a shutdown.
+        """
+        self.stop()
+        raise asyncio.CancelledError
+
     async def replayed(self) -> None:
         """Count a replayed step, and now and then let the runs beside this one take their turn."""
         self._replayed += 1
@@ -146,8 +164,13 @@ class Drive:
         Raises:
             Lost: the lease is gone.
         """
+        intent = entries[-1].__class__ is e.StepStarted
+        if self.handing and intent:
+            self.hand_over()
         while not await self.written(self.journal.append(*entries, guarded=guarded, **rest)):
             pass
+        if self.handing and not intent:
+            self.hand_over()
 
     async def written(self, waiting: Pending[Outcome]) -> bool:
         """Return True when a commit is on disk, False when a post came between and it must be queued again.
@@ -205,6 +228,8 @@ class Drive:
             if isinstance(outcome, Committed):
                 if self.suspect:
                     self.acquit()
+                if self.handing:
+                    self.hand_over()
                 return
             if not isinstance(outcome, InboxMoved):
                 raise self.halt(Lost(f"the lease of run {self.lease.row.run} is gone")) from self._missed
@@ -249,6 +274,7 @@ class Drive:
             refused=refused,
             seen_seq=self.journal.inbox_seq,
         )
+        self.resting = True
         # A post that came since the last look refuses this once; being beyond `seen_seq`, it wakes the run at once.
         await self.write(entry, change=change)
 
@@ -259,6 +285,7 @@ class Drive:
             reason=entry.reason,
             refused=self.lease.row.refused,
         )
+        self.resting = True
         await self.write(entry, change=change, guarded=True, blobs=blobs, drop=("*",) if self.chunks else ())
 
     def open_chunks(self) -> Chunks:

@@ -3,24 +3,56 @@
 import contextlib
 import fcntl
 import os
-from typing import Final
+from functools import cache
+from typing import Final, NamedTuple
 
 from holdfast.core.errors import StoreUnavailable
 from holdfast.core.ids import WorkerId
 
 _MODE: Final = 0o600
+_BOOT: Final = "/proc/sys/kernel/random/boot_id"
+_UNKNOWN: Final = "-"
 
 
-def lock_path(folder: str, worker: WorkerId) -> str:
-    """Return where a worker keeps its lock; relative to the store, so that a store may be moved with its folder."""
-    return os.path.join(folder, f"{worker}.lock")
+class Named(NamedTuple):
+    """A lock as a worker's row names it; what the row does not say is not compared."""
+
+    file: str
+    inode: str = _UNKNOWN
+    boot: str = _UNKNOWN
+
+    @classmethod
+    def read(cls, text: str | None) -> "Named | None":
+        """Return what a row says, or None if it names no file in the folder of the locks."""
+        words = (text or "").split(" ")
+        if not 1 <= len(words) <= 3 or not words[0] or os.path.basename(words[0]) != words[0]:
+            return None
+        return cls(*words)
+
+    def __str__(self) -> str:
+        return " ".join(self)
+
+    @property
+    def is_of_this_boot(self) -> bool:
+        """False when it was locked on another machine, or before this one was last started."""
+        return _UNKNOWN in (self.boot, boot_id()) or self.boot == boot_id()
+
+
+@cache
+def boot_id() -> str:
+    """Return what tells this life of this machine from every other, where the system has it."""
+    try:
+        with open(_BOOT, encoding="ascii") as file:
+            return file.read().strip() or _UNKNOWN
+    except (OSError, ValueError):
+        return _UNKNOWN
 
 
 def lock_paths(folder: str) -> list[str]:
     """Return every lock that lies in the folder, whoever's it is."""
     try:
         return [os.path.join(folder, name) for name in os.listdir(folder) if name.endswith(".lock")]
-    except FileNotFoundError:
+    except OSError:
         return []
 
 
@@ -62,8 +94,10 @@ class WorkerLock:
     worker's may still be under way there.
     """
 
-    def __init__(self, folder: str, worker: WorkerId) -> None:
-        self.path = lock_path(folder, worker)
+    def __init__(self, folder: str, worker: WorkerId, *, shared: bool = False) -> None:
+        """Make and lock the file; a row that machines share names it so that another of that name proves nothing."""
+        file = f"{worker}.lock"
+        self.path = os.path.join(folder, file)
         try:
             self._file = _create(folder, self.path)
             os.set_inheritable(self._file, True)
@@ -72,6 +106,7 @@ class WorkerLock:
             _sync(os.path.dirname(folder))
         except OSError as error:
             raise StoreUnavailable(f"the worker's lock {self.path} cannot be made: {error.strerror}") from error
+        self.named = Named(file, str(os.fstat(self._file).st_ino), boot_id()) if shared else Named(file)
 
     def leave(self) -> None:
         """Let go and leave the file: whoever takes it knows that the worker, whose row is still there, is dead."""
@@ -79,8 +114,9 @@ class WorkerLock:
 
     def release(self) -> None:
         """Let go; the file goes with it."""
-        with contextlib.suppress(OSError):
-            os.unlink(self.path)
+        if _is_at(self.path, self._file):
+            with contextlib.suppress(OSError):
+                os.unlink(self.path)
         os.close(self._file)
         with contextlib.suppress(OSError):
             os.rmdir(os.path.dirname(self.path))
@@ -103,18 +139,48 @@ class Claim:
         os.close(self._file)
 
 
-def proof_of_death(path: str) -> Claim | None:
-    """Take the lock of the worker whose file is at `path`; None if it lives or nothing can be proved.
-
-    The file is never created, and its inode is compared: a missing or replaced file proves nothing.
-    """
+def take_free(path: str, inode: str = _UNKNOWN) -> Claim | None:
+    """Take the lock at `path` if nobody holds it; never make the file."""
     try:
         file = os.open(path, os.O_RDWR)
     except OSError:
         return None
     with contextlib.suppress(OSError):
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if _is_at(path, file):
+        if _is_at(path, file) and inode in (_UNKNOWN, str(os.fstat(file).st_ino)):
             return Claim(path, file)
     os.close(file)
     return None
+
+
+def proof_of_death(folder: str | None, lock: str | None) -> Claim | None:
+    """Take the lock that a worker's row names; None if its worker lives or nothing can be proved.
+
+    A missing file proves nothing, nor does another file of that name, nor one that a machine of another boot locked: a
+    lock that is free here may then be held there.
+    """
+    named = Named.read(lock)
+    if folder is None or named is None or not named.is_of_this_boot:
+        return None
+    return take_free(os.path.join(folder, named.file), named.inode)
+
+
+def is_held(folder: str | None, lock: str | None) -> bool | None:
+    """Say whether somebody holds the lock that a worker's row names; None when nothing here can tell."""
+    named = Named.read(lock)
+    if folder is None or named is None or not named.is_of_this_boot:
+        return None
+    try:
+        file = os.open(os.path.join(folder, named.file), os.O_RDWR)
+    except OSError:
+        return None
+    try:
+        if named.inode not in (_UNKNOWN, str(os.fstat(file).st_ino)):
+            return None
+        # Shared, so that whoever looks is not taken for the holder by somebody else who looks.
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return False
+    except OSError:
+        return True
+    finally:
+        os.close(file)

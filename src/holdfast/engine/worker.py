@@ -1,61 +1,49 @@
 """A worker: claims runs, drives their code, and takes over from the dead."""
 
 import asyncio
-import os
 from collections import Counter
 from typing import Any, Final
 
-from holdfast.core import entry as e
 from holdfast.core import limits
-from holdfast.core.errors import (
-    Damaged,
-    Diverged,
-    HoldfastError,
-    InvalidValue,
-    Lost,
-    NotFound,
-    Parked,
-    StoreError,
-    StoreRefused,
-    StoreUnavailable,
-    UnknownEntry,
-)
-from holdfast.core.ids import RunId, WorkerId, new_worker_id
-from holdfast.core.status import Status
+from holdfast.core.errors import Lost, StoreError, StoreRefused, StoreUnavailable
+from holdfast.core.ids import RunId, WorkerId
 from holdfast.engine.app import App
-from holdfast.engine.context import Context
-from holdfast.engine.drive import Drive, Surroundings, refusals
-from holdfast.engine.function import Durable
-from holdfast.engine.lock import WorkerLock, lock_path, lock_paths, proof_of_death
-from holdfast.engine.payload import error_info, is_failure, message_of, store_value
-from holdfast.store.protocol import Commit, Lease, RowChange, Store, WorkerRow
+from holdfast.engine.contender import Contender, Told, nobody
+from holdfast.engine.course import follow, quarantine
+from holdfast.engine.drive import Drive, Surroundings
+from holdfast.engine.presence import Presence, introduce
+from holdfast.store.protocol import Lease, Store, WorkerRow
 
 _POLL_SECONDS: Final = 0.25
-_REAP_SECONDS: Final = 1.0
+_REAP_SECONDS: Final = 0.5
 _BACK_OFF_SECONDS: Final = 1.0
+_UNWIND_SECONDS: Final = 5.0
+"""How long code that does not heed its cancellation is waited for when its worker stops."""
 _REFUSED_TWICE: Final = 2
 
 
 class Worker:
     """Drives up to `concurrency` runs at once on the event loop it was started on."""
 
-    def __init__(
-        self, store: Store, app: App, around: Surroundings, *, concurrency: int, lock_folder: str | None
-    ) -> None:
-        self.id: WorkerId = new_worker_id()
+    def __init__(self, store: Store, app: App, around: Surroundings, *, concurrency: int, told: Told = nobody) -> None:
         self._store, self._app, self._around = store, app, around
-        self._concurrency, self._lock_folder = concurrency, lock_folder
-        self._lock: WorkerLock | None = None
+        self._concurrency, self._told = concurrency, told
+        self._presence = Presence(store, around.log, self._declared_dead)
+        self._contender = Contender(store, told)
         self._driving: dict[RunId, tuple[asyncio.Task[None], Drive | None]] = {}
+        self._lost: set[asyncio.Task[None]] = set()
+        """Code that was told to leave because its lease is gone, until it has left."""
         self._only: set[RunId] | None = None
-        self._stopping = False
+        self._stopping = self._draining = False
+        self._dead: WorkerId | None = None
+        """The id under which this worker was declared dead, until it has another."""
         self._loop_task: asyncio.Task[None] | None = None
         self._space = asyncio.Event()
         self._full = False
         self.starting = 0
         """How many starts are under way that may bring a lease, which is not driven before its answer comes."""
         self._settling = False
-        self._pulses: dict[WorkerId, tuple[int, float]] = {}
+        self._reap_at = self._audit_at = 0.0
         self._faults: Counter[RunId] = Counter()
         self._unwritable: dict[RunId, StoreRefused] = {}
         self._refused: StoreRefused | None = None
@@ -63,25 +51,39 @@ class Worker:
         self.trouble: asyncio.Future[StoreUnavailable] = asyncio.get_running_loop().create_future()
         """Set when the store first failed a run of this worker's."""
 
+    @property
+    def id(self) -> WorkerId:
+        """Under which name it works now; another one after it was declared dead."""
+        return self._presence.id
+
     async def start(self, *, only: set[RunId] | None = None) -> None:
         """Become known to the store and begin to claim; `only` narrows it to those runs."""
         self._only = only
-        if self._lock_folder is not None:
-            self._lock = WorkerLock(self._lock_folder, self.id)
+        await self._presence.join(self._about())
         try:
-            await self._store.register(self.id, lock=os.path.basename(self._lock.path) if self._lock else None)
             await self.reap()
-            await self._sweep()
+            await self._contender.sweep()
         except BaseException:
-            self._unlock()
+            self._presence.drop()
             raise
-        self._reap_at = asyncio.get_running_loop().time() + _REAP_SECONDS
         self._loop_task = asyncio.create_task(self._work(), name=f"holdfast worker {self.id}")
+
+    def _about(self) -> dict[str, str]:
+        return introduce(
+            list(self._app.serves()),
+            concurrency=self._concurrency,
+            version=self._app.version,
+            narrowed=self._only is not None,
+        )
 
     @property
     def has_room(self) -> bool:
         """True when another run could be driven now."""
-        return not self._stopping and not self._settling and len(self._driving) < self._concurrency
+        return self._may_take and not self._settling and len(self._driving) < self._concurrency
+
+    @property
+    def _may_take(self) -> bool:
+        return not self._stopping and not self._draining and self._dead is None
 
     def serves(self, name: str) -> bool:
         """Say whether this worker's app has that function."""
@@ -94,8 +96,8 @@ class Worker:
             self._space.set()
 
     def take(self, lease: Lease) -> None:
-        """Drive a run whose lease is at hand."""
-        if lease.row.run not in self._driving:
+        """Drive a run whose lease is at hand; one that came too late for this worker is left to be given up."""
+        if lease.row.run not in self._driving and self._may_take and lease.worker == self.id:
             task = asyncio.create_task(self._drive(lease), name=f"run {lease.row.run}")
             self._driving[lease.row.run] = (task, None)
 
@@ -105,8 +107,9 @@ class Worker:
             bell = self._store.watch(None)
             self._space.clear()
             try:
+                if self._dead is not None:
+                    await self._return()
                 if asyncio.get_running_loop().time() >= self._reap_at:
-                    self._reap_at = asyncio.get_running_loop().time() + _REAP_SECONDS
                     await self.reap()
                 claimed = await self._claim()
                 self._refused = None
@@ -114,6 +117,8 @@ class Worker:
                     await self._rest(bell)
             except Exception as error:
                 self._refused = error if isinstance(error, StoreRefused) else None
+                # A claim may have taken what its lost reply would have named: that is looked for before the next one.
+                self._reap_at = 0.0
                 # Whatever it was, the runs that are due must not wait for ever: said loudly, and tried again.
                 what = "the store does not answer" if isinstance(error, StoreError) else "claiming runs failed"
                 self._around.log.error(what, error=repr(error))
@@ -125,7 +130,7 @@ class Worker:
         room = self._concurrency - len(self._driving)
         self._full = room <= 0
         only = None if self._only is None else [run for run in self._only if run not in self._driving]
-        if room <= 0 or only == []:
+        if room <= 0 or only == [] or not self._may_take:
             return 0
         # After a death, runs that made no progress are driven one at a time: only the one that kills is charged again.
         suspected = any(drive is None or drive.suspect for _, drive in self._driving.values())
@@ -138,25 +143,27 @@ class Worker:
     async def _rest(self, bell: Any) -> None:
         """Wait for something to claim: a bell, a free place, or the next poll."""
         waits = {asyncio.ensure_future(bell.wait()), asyncio.ensure_future(self._space.wait())}
+        until_reap = max(0.0, self._reap_at - asyncio.get_running_loop().time())
         try:
-            await asyncio.wait(waits, timeout=_POLL_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(waits, timeout=min(_POLL_SECONDS, until_reap), return_when=asyncio.FIRST_COMPLETED)
         finally:
             for wait in waits:
                 wait.cancel()
 
+    # Leases
+
     async def reap(self) -> None:
-        """Take over from workers whose lock can be taken, and give up what this one owns and does not drive."""
-        for row in await self._store.workers():
-            if row.worker == self.id:
-                # More than is driven and being started: let the starts finish, take no more, then give the rest up.
-                self._settling = row.leases > len(self._driving) + self.starting
-                if self._settling and not self.starting:
-                    self._settling = False
-                    await self._store.release(self.id, keep=list(self._driving))
-                if row.leases:
-                    await self._store.pulse(self.id)
-            elif self._lock_folder is not None:
-                await self._reap(row, self._lock_folder)
+        """Take over from the dead, notice one's own death, and give up what is owned and not driven."""
+        own = await self._contender.look(self.id, hearts=self._presence.hearty)
+        now = asyncio.get_running_loop().time()
+        self._reap_at = now + min(_REAP_SECONDS, limits.LEASE_SECONDS / 6)
+        if own is None or not await self._presence.beat(own):
+            self._declared_dead()
+            return
+        await self._settle(own)
+        if now >= self._audit_at:
+            self._audit_at = now + limits.LEASE_SECONDS
+            await self._audit()
         await self._scrub()
 
     async def _scrub(self) -> None:
@@ -167,58 +174,68 @@ class Worker:
         except StoreRefused as error:
             self._around.log.error("some runs cannot be looked at", error=str(error))
 
-    async def _sweep(self) -> None:
-        """Remove the locks of workers that died before a row named them, or after theirs was gone."""
-        folder = self._lock_folder
-        if folder is None:
-            return
-        for path in set(lock_paths(folder)) - await self._named_locks(folder):
-            claim = proof_of_death(path)
-            if claim is None:
-                continue
+    async def _settle(self, own: WorkerRow) -> None:
+        """Give up leases whose answers were lost: more than is driven, once the starts under way have finished."""
+        self._settling = own.leases > len(self._driving) + self.starting
+        if self._settling and not self.starting:
             try:
-                # Its holder is dead, so if no row names it now, none ever will.
-                named = path in await self._named_locks(folder)
-            except BaseException:
-                claim.release()
-                raise
-            if named:
-                claim.release()
-            else:
-                claim.bury()
+                # Nothing is started for this worker meanwhile, so that nothing but the rest is given up.
+                await self._store.release(self.id, keep=list(self._driving))
+            finally:
+                self._settling = False
 
-    async def _named_locks(self, folder: str) -> set[str]:
-        return {lock_path(folder, row.worker) for row in await self._store.workers()}
+    async def _audit(self) -> None:
+        """Leave every run that is driven here and owned by somebody else, however long its step takes."""
+        for run, (_, drive) in list(self._driving.items()):
+            row = await self._store.get(run) if drive is not None else None
+            if row is None or drive is None or drive.resting or self._driving.get(run, (None, None))[1] is not drive:
+                continue
+            if (row.owner, row.fence) != (drive.lease.worker, drive.lease.fence):
+                self._lose(run, "its lease is gone")
 
-    async def _reap(self, row: WorkerRow, folder: str) -> None:
-        path = lock_path(folder, row.worker)
-        claim = proof_of_death(path)
-        if claim is not None:
-            await self._store.void(row.worker, why="its lock was free")
-            claim.bury()
-        elif os.path.exists(path):
-            self._pulses.pop(row.worker, None)
-        else:
-            # A missing file proves nothing; but one who lives, and holds leases, beats.
-            now = asyncio.get_running_loop().time()
-            pulse, since = self._pulses.setdefault(row.worker, (row.pulse, now))
-            if pulse != row.pulse:
-                self._pulses[row.worker] = (row.pulse, now)
-            elif now - since >= limits.LEASE_SECONDS:
-                del self._pulses[row.worker]
-                await self._store.void(row.worker, why="no sign of life for a whole lease")
+    def _declared_dead(self) -> None:
+        """Stop acting for every run at once: others may drive them already. The work begins anew under another id."""
+        if self._dead is not None or self._stopping:
+            return
+        self._dead = self.id
+        driven = list(self._driving)
+        self._around.log.error("this worker was declared dead: its runs are others' now", worker=self.id)
+        for run in driven:
+            self._lose(run, "its worker was declared dead")
+        self._space.set()
+
+    def _lose(self, run: RunId, why: str) -> None:
+        task, drive = self._driving.pop(run)
+        self._around.log.warning("the run left this worker", run=run, why=why)
+        if drive is not None:
+            drive.lose(why)
+        task.cancel()
+        self._lost.add(task)
+        task.add_done_callback(self._lost.discard)
+        self._space.set()
+
+    async def _return(self) -> None:
+        """Work on as somebody else."""
+        await self._presence.return_as_another(self._about())
+        was, self._dead = self._dead, None
+        self._around.log.warning("this worker goes on under another id", worker=self.id, was=was)
+        self._told("returned", {"worker": self.id, "was": was})
+
+    # Driving
 
     async def _drive(self, lease: Lease) -> None:
         run = lease.row.run
         function = self._app.get(lease.row.name)
         assert function is not None
         drive = Drive(self._store, lease, self._around, self._app.code(function), self._app.token(function))
-        drive.on_progress = self._space.set
-        self._driving[run] = (self._driving[run][0], drive)
+        drive.on_progress, drive.handing = self._space.set, self._draining
+        task = self._driving[run][0]
+        self._driving[run] = (task, drive)
         try:
-            await _run(drive, function)
+            await follow(drive, function)
         except Lost as lost:
-            self._around.log.warning("the run left this worker", run=run, why=str(lost))
+            if not drive.stopping:
+                self._around.log.warning("the run left this worker", run=run, why=str(lost))
             if isinstance(lost.__cause__, StoreUnavailable):
                 self._trouble(lost.__cause__)
             elif isinstance(lost.__cause__, StoreRefused):
@@ -231,16 +248,21 @@ class Worker:
             self._around.log.error("the run cannot be read", run=run, error=str(error))
             await self._fault(drive, error)
         except asyncio.CancelledError:
-            if not self._stopping:
+            if not drive.stopping:
                 raise
         except Exception as error:
             # A fault of ours, not of the run's code: said loudly, and the run is tried again, but not for ever.
             self._around.log.error("driving the run failed", run=run, error=repr(error), exc_info=error)
             await self._fault(drive, error)
         finally:
-            del self._driving[run]
+            if self._driving.get(run, (None,))[0] is task:
+                del self._driving[run]
             if self._full:
                 self._space.set()
+        if self._draining:
+            # What was handed over is owned and not driven: it is given back at the next look, which is now.
+            self._reap_at = 0.0
+            self._space.set()
 
     async def _fault(self, drive: Drive, error: Exception) -> None:
         """Count what is not the fault of the run's code; too often, and the run is set aside under a name."""
@@ -254,7 +276,7 @@ class Worker:
                 self._space.set()
             return
         try:
-            await _quarantine(drive, error)
+            await quarantine(drive, error)
         except StoreError as again:
             self._around.log.error("the run could not be set aside", run=run, error=repr(again))
             if isinstance(error, StoreRefused):
@@ -268,11 +290,26 @@ class Worker:
         if not self.trouble.done():
             self.trouble.set_result(error)
 
+    # Leaving
+
+    async def drain(self, grace_seconds: float) -> None:
+        """Claim nothing more, hand each run over at its next entry or when the grace is over, and leave."""
+        self._draining = True
+        for _, drive in self._driving.values():
+            if drive is not None:
+                drive.handing = True
+        tasks = [task for task, _ in self._driving.values()]
+        if tasks:
+            await asyncio.wait(tasks, timeout=grace_seconds)
+        await self.stop()
+
     async def stop(self) -> None:
         """Stop driving, give every lease back, and leave."""
+        if self._stopping:
+            return
         self._stopping = True
         self._space.set()
-        tasks = [task for task, _ in self._driving.values()]
+        tasks = [*self._lost, *(task for task, _ in self._driving.values())]
         for task, drive in list(self._driving.values()):
             if drive is not None:
                 drive.stop()
@@ -280,108 +317,19 @@ class Worker:
         if self._loop_task is not None:
             self._loop_task.cancel()
             tasks.append(self._loop_task)
-        await asyncio.gather(*tasks, return_exceptions=True)
+        if tasks:
+            left, deaf = await asyncio.wait(tasks, timeout=_UNWIND_SECONDS)
+            for task in left:
+                _ = task.cancelled() or task.exception()  # looked at, so that nobody is told of it later
+            for task in deaf:
+                self._around.log.warning(
+                    "code does not heed its cancellation, and is left behind", task=task.get_name()
+                )
         try:
             await self._store.release(self.id)
-            await self._store.void(self.id, why="stopped")
+            await self._presence.leave()
         except StoreError as error:
             self._around.log.warning("the store did not take the goodbye", error=str(error))
-            if self._lock is not None:
-                self._lock.leave()
-                self._lock = None
-        self._unlock()
-
-    def _unlock(self) -> None:
-        if self._lock is not None:
-            self._lock.release()
-            self._lock = None
-
-
-async def _run(drive: Drive, function: Durable[Any, *tuple[Any, ...]]) -> None:
-    """Load a run, drive its code, and write how it ends or rests."""
-    try:
-        await drive.load()
-    except (Damaged, UnknownEntry, InvalidValue) as error:
-        await _set_aside(drive, error)
-        return
-    if drive.lease.why != "started":
-        drive.resumed()
-    ending: e.RunFinished | None = None
-    blobs: Any = ()
-    try:
-        value = await function.function(Context(drive), **await _arguments(drive, function))
-        _check_finished(drive)
-        raw, blob, blobs, _ = store_value(function.result, value, f"the result of {function.name}", drive.secrets)
-        ending = e.RunFinished(status=Status.COMPLETED, raw=raw, blob=blob)
-    except Parked:
-        return
-    except BaseException as error:
-        if not is_failure(error):
-            raise
-        ending = _failure(error, drive)
-    if drive.halted is not None and drive.refused is None:
-        # The code went on after it was told to stop: what it made of that is not the run's.
-        if isinstance(drive.halted, Parked):
+            self._presence.abandon()
             return
-        raise drive.halted
-    if isinstance(drive.refused, Damaged):
-        await drive.rest(Status.QUARANTINED, "damaged", detail=str(drive.refused))
-    elif drive.refused is not None:
-        now = drive.store.now()
-        await drive.rest(Status.WAITING, "diverged", due_at=now, detail=str(drive.refused), code=drive.code)
-    elif ending is not None:
-        await drive.finish(ending, blobs)
-
-
-def _failure(error: BaseException, drive: Drive) -> e.RunFinished:
-    info = error_info(error, drive.secrets)
-    return e.RunFinished(status=Status.FAILED, reason=f"{info.type}: {info.message}"[:500], error=info)
-
-
-async def _arguments(drive: Drive, function: Durable[Any, *tuple[Any, ...]]) -> dict[str, Any]:
-    started, row = drive.started, drive.lease.row
-    assert started is not None
-    blob = started.blob
-    try:
-        body = started.raw if blob is None else await drive.answer(drive.store.blob(row.tenant, blob.digest))
-        return function.decode_input(body)
-    except (Damaged, NotFound) as error:
-        raise drive.refuse(Damaged(run=row.run, seq=1, what=f"its input: {error}")) from error
-    except InvalidValue as error:
-        asked = f"{function.name}: {error}"
-        raise drive.refuse(Diverged(seq=1, recorded="another input", asked=asked)) from error
-
-
-def _check_finished(drive: Drive) -> None:
-    try:
-        drive.replay.finish()
-    except Diverged as diverged:
-        raise drive.refuse(diverged) from None
-
-
-async def _quarantine(drive: Drive, error: Exception) -> None:
-    """Take a run that we fail to drive out of the way, under a name."""
-    row = await drive.store.get(drive.lease.row.run)
-    if row is not None:
-        word = "damaged" if isinstance(error, StoreRefused) else "fault"
-        why = f"{word}: driving it failed again and again: {type(error).__name__}: {message_of(error)}"
-        change = RowChange(status=Status.QUARANTINED, reason=why[:500], refused=row.refused)
-        await drive.store.commit(
-            drive.lease, Commit(after=row.last_seq, previous=row.head, entries=(), change=change, progress=False)
-        )
-
-
-async def _set_aside(drive: Drive, error: HoldfastError) -> None:
-    """Take a run that cannot be read out of the way; its journal is not touched."""
-    lease = drive.lease
-    row = lease.row
-    unknown = isinstance(error, UnknownEntry)
-    change = RowChange(
-        status=Status.WAITING if unknown else Status.QUARANTINED,
-        reason=f"{error.code}: {error}",
-        due_at=row.due_at if unknown else None,
-        refused=refusals(row.refused, drive.token) if unknown else row.refused,
-    )
-    await drive.store.commit(
-        lease, Commit(after=row.last_seq, previous=row.head, entries=(), change=change, progress=False)
-    )
+        self._presence.drop()

@@ -93,6 +93,22 @@ class Bells:
             for bell in watchers:
                 bell.ring(page)
 
+    def waiting(self) -> list[RunId]:
+        """Return the runs of which somebody only waits to hear where they stand."""
+        return [run for run, entries in self._by_topic if run is not None and not entries]
+
+    def ring_but_waiting(self) -> None:
+        """Ring every bell but those of the runs that are `waiting`."""
+        for (run, entries), bells in list(self._by_topic.items()):
+            if run is None or entries:
+                for bell in bells:
+                    bell.ring()
+
+    def ring_moved(self, run: RunId) -> None:
+        """Ring for those who wait to hear where a run stands."""
+        for bell in self._by_topic.get((run, False), ()):
+            bell.ring()
+
     def ring_all(self) -> None:
         """Ring every bell: somebody outside this process wrote."""
         for bells in list(self._by_topic.values()):

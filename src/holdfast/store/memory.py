@@ -69,6 +69,7 @@ class MemoryStore:
 
     def __init__(self, *, clock: Clock = system_clock) -> None:
         self.id, self.epoch = str(new_worker_id()), 1
+        self.lock_folder: str | None = None
         self.now = clock
         self._rows: dict[RunId, RunRow] = {}
         self._keys: dict[tuple[str, str], RunRow] = {}
@@ -240,13 +241,17 @@ class MemoryStore:
             leases.append(Lease(row, worker, row.fence, "started" if row.fence == 1 else "claimed"))
         return leases
 
-    async def register(self, worker: WorkerId, *, lock: str | None) -> None:
-        self._workers.setdefault(worker, WorkerRow(worker, 0, self.now(), lock, 0))
+    async def register(self, worker: WorkerId, *, lock: str | None, about: Mapping[str, str] = {}) -> None:
+        self._workers.setdefault(worker, WorkerRow(worker, 0, self.now(), lock, 0, dict(about), self.now()))
 
     async def pulse(self, worker: WorkerId) -> bool:
         if worker in self._workers:
-            self._workers[worker] = replace(self._workers[worker], pulse=self._workers[worker].pulse + 1)
+            row = self._workers[worker]
+            self._workers[worker] = replace(row, pulse=row.pulse + 1, beat_at=self.now())
         return worker in self._workers
+
+    def heart(self, worker: WorkerId) -> None:
+        return None
 
     async def workers(self) -> Sequence[WorkerRow]:
         owners = [row.owner for row in self._rows.values()]
@@ -265,6 +270,7 @@ class MemoryStore:
     async def release(self, worker: WorkerId, *, keep: Sequence[RunId] = ()) -> int:
         freed = [row for row in self._rows.values() if row.owner == worker and row.run not in keep]
         self._rows |= {row.run: replace(row, owner=None, stalls=max(0, row.stalls - 1)) for row in freed}
+        self._bells.ring(None)
         return len(freed)
 
     async def post(self, post: NewPost) -> Posted:
@@ -337,6 +343,10 @@ class MemoryStore:
 
     async def describe(self) -> Mapping[str, str]:
         return {"driver": "memory"}
+
+    async def raise_epoch(self) -> int:
+        self.epoch += 1
+        return self.epoch
 
     async def check(self) -> Sequence[str]:
         return []

@@ -232,7 +232,12 @@ class WorkerRow(Struct, frozen=True):
     pulse: int
     started_at: int
     lock: str | None
+    """Names the lock that it holds, in words of the engine's own; a store only keeps it."""
     leases: int
+    about: Mapping[str, str] = {}
+    """What it said of itself when it registered: its host, its process, what it serves."""
+    beat_at: int | None = None
+    """When it last beat, by the store's clock, for people; no rule goes by it. None where that is not kept."""
 
 
 class RunFilter(Struct, frozen=True, kw_only=True):
@@ -287,6 +292,22 @@ class Watch(Protocol):
         ...
 
 
+class Heart(Protocol):
+    """Beats a worker's pulse from a thread of its own, whatever the event loop does meanwhile."""
+
+    def beat(self) -> bool:
+        """Beat and wait until it is known; False when the worker was declared dead.
+
+        Raises:
+            StoreUnavailable: the store does not answer; nothing is known.
+        """
+        ...
+
+    def close(self) -> None:
+        """Let go of what it needs to beat. Called from the thread that beats."""
+        ...
+
+
 class Store(Protocol):
     """The meeting point of writers and readers. Every verb may raise StoreUnavailable; none may half happen."""
 
@@ -298,6 +319,11 @@ class Store(Protocol):
     @property
     def epoch(self) -> int:
         """Raised by a restore from backup."""
+        ...
+
+    @property
+    def lock_folder(self) -> str | None:
+        """Where workers of this store keep their locks on this machine; None: nowhere, only their pulse tells."""
         ...
 
     def now(self) -> int:
@@ -362,8 +388,12 @@ class Store(Protocol):
         """
         ...
 
-    async def register(self, worker: WorkerId, *, lock: str | None) -> None:
-        """Make a worker known, before its first claim."""
+    async def register(self, worker: WorkerId, *, lock: str | None, about: Mapping[str, str] = {}) -> None:
+        """Make a worker known, before its first claim; known already, it stays as it is."""
+        ...
+
+    def heart(self, worker: WorkerId) -> Heart | None:
+        """Return what beats for a worker from another thread; None where `pulse` is called instead."""
         ...
 
     async def pulse(self, worker: WorkerId) -> bool:
@@ -432,6 +462,10 @@ class Store(Protocol):
 
     async def describe(self) -> Mapping[str, str]:
         """Return what keeps the promises here: driver, version, settings; a write was tried on the way."""
+        ...
+
+    async def raise_epoch(self) -> int:
+        """Begin another epoch, since the store was restored from a backup; return it. Older event ids are refused."""
         ...
 
     async def check(self) -> Sequence[str]:

@@ -14,9 +14,9 @@ from holdfast.store.protocol import (
     Posted,
     RunRow,
 )
+from holdfast.store.rows import CONTROL_FACTOR, INBOX_FACTOR, POSTS, post_guard, read_post
 from holdfast.store.sqlite.database import Db
 from holdfast.store.sqlite.lookup import find_run
-from holdfast.store.sqlite.rows import CONTROL_FACTOR, INBOX_FACTOR, POSTS, post_guard, read_post
 
 _COUNT_POST: Final = f"""
     UPDATE hf_runs SET inbox_seq = ?1, control_seq = ?2,

@@ -8,10 +8,10 @@ from msgspec.structs import replace
 from holdfast.core.errors import Damaged
 from holdfast.store.bell import Bells
 from holdfast.store.protocol import Commit, Committed, HeadMoved, InboxMoved, Lease, LeaseLost, Outcome, Page
+from holdfast.store.rows import Seal
 from holdfast.store.sqlite.beside import add_blobs, add_post, drop_chunks
 from holdfast.store.sqlite.creating import create
 from holdfast.store.sqlite.database import Db
-from holdfast.store.sqlite.rows import Seal
 
 # The check and the write are one statement: a worker that lost its lease matches no row.
 _ADVANCE: Final = """

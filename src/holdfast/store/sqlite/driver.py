@@ -2,22 +2,18 @@
 
 import asyncio
 import os
-import threading
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from hashlib import sha256
-from typing import Any, Final
+from typing import Final
 
 import apsw
+import msgspec
 from msgspec.structs import replace
 
 from holdfast.core import limits
-from holdfast.core.checksum import ZERO, StoredEntry
 from holdfast.core.cursor import Cursor
-from holdfast.core.errors import Damaged, NotFound, StoreUnavailable
-from holdfast.core.ids import RunId, WorkerId, id_bytes, id_text, is_id
-from holdfast.core.status import Status
+from holdfast.core.errors import Damaged, StoreError
+from holdfast.core.ids import RunId, WorkerId, id_text, is_id
 from holdfast.store.bell import Bell, Bells
 from holdfast.store.clock import Clock, system_clock
 from holdfast.store.protocol import (
@@ -38,31 +34,27 @@ from holdfast.store.protocol import (
     Posted,
     RunFilter,
     RunRow,
-    StoredChunk,
     Transaction,
     WorkerRow,
 )
+from holdfast.store.rows import Seal, first_row, read_post
 from holdfast.store.sqlite import beside, creating, guard, leasing
 from holdfast.store.sqlite.commit import CommitOp
 from holdfast.store.sqlite.connection import connect, prepare, translated
 from holdfast.store.sqlite.database import Db
-from holdfast.store.sqlite.fetch import fetch, fetch_raw
-from holdfast.store.sqlite.lookup import find_key, find_run
-from holdfast.store.sqlite.rows import POSTS, SELECT, Seal, first_row, read_post, read_row
+from holdfast.store.sqlite.fetch import Row, fetch
+from holdfast.store.sqlite.reading import Reader
 from holdfast.store.sqlite.transaction import call_guarded
 from holdfast.store.sqlite.writer import Do, Writer
 
 _SPARE: Final = 256
 """Run numbers kept at hand, so that a run can be leased before it is created."""
 _POLL_SECONDS: Final = 0.01
-_COUNTED: Final = """
-    SELECT count(*), coalesce(max(seq), 0), coalesce(sum(guard >> 32 IS NOT coalesce(consumed, 0)), 0) FROM hf_posts
-     WHERE run = ?
-"""
 _WORKERS: Final = """
-    SELECT w.number, w.worker, w.pulse, w.started_at, w.lock, count(r.number) FROM hf_workers w
+    SELECT w.number, w.worker, w.pulse, w.started_at, w.lock, count(r.number), w.about, w.beat_at FROM hf_workers w
       LEFT JOIN hf_runs r ON r.owner = w.number GROUP BY w.number ORDER BY w.number
 """
+_BEAT: Final = "UPDATE hf_workers SET pulse = pulse + 1, beat_at = ? WHERE worker = ?"
 _STRAY_KEYS: Final = """
     SELECT k.key, hex(r.run) FROM hf_runs r LEFT JOIN hf_keys k ON k.tenant = r.tenant AND k.key = r.key
      WHERE r.key IS NOT NULL AND (k.run, k.name, k.digest, k.conversation)
@@ -75,16 +67,11 @@ _CONSUMED: Final = """
     SELECT r.run, p.seq, p.kind, p.key, p.control, p.at, p.consumed, p.enc, p.guard, p.body
       FROM hf_posts p JOIN hf_runs r ON r.number = p.run WHERE p.consumed IS NOT NULL
 """
-_CHUNK_TYPES: Final = (int, int, int, str, int, int, int, bytes)
+_ABOUT: Final = msgspec.json.Decoder(dict[str, str])
 _STRETCH: Final = 1000
 """How many runs one scrub looks at."""
 _MOST_HELD: Final = 4096
 _SYNCHRONOUS: Final = ("OFF", "NORMAL", "FULL", "EXTRA")
-# The entry before the page comes along for its checksum, without its body.
-_ENTRIES: Final = """
-    SELECT seq, kind, version, at, enc, CASE WHEN seq > ?2 THEN body END, checksum FROM hf_entries
-     WHERE run = ?1 AND seq >= ?2 ORDER BY seq LIMIT ?3
-"""
 
 
 class SqliteStore:
@@ -97,11 +84,12 @@ class SqliteStore:
         self._synchronous = synchronous
         connection, self._id, self._epoch = prepare(path, clock, synchronous=synchronous)
         guard.protect(path)
+        self._lock_folder = os.path.realpath(path) + "-workers"
         self._first: apsw.Connection | None = connection
         self._bells = Bells()
-        self._reader: apsw.Connection | None = None
-        self._reading = threading.RLock()
-        self._writer = Writer(path, self._connect, self._bells)
+        self._reader = Reader(path, lambda: self._writer.idle, synchronous=synchronous)
+        self._writer = Writer(path, self._connect, self._bells, self._others_wrote)
+        self._stood: Mapping[RunId, Row] = {}
         self._held: dict[RunId, tuple[Lease, int | None, Seal]] = {}
         self._spare: list[int] = []
         self._refilling = False
@@ -128,6 +116,10 @@ class SqliteStore:
         """Where the file is."""
         return self._path
 
+    @property
+    def lock_folder(self) -> str:
+        return self._lock_folder
+
     def now(self) -> int:
         return self._clock()
 
@@ -135,10 +127,7 @@ class SqliteStore:
         if self._first is not None:
             connection, self._first = self._first, None
             return connection
-        with self._reading:
-            if self._reader is not None:
-                self._reader.close(True)
-                self._reader = None
+        self._reader.drop()
         with translated(self._path):
             return connect(self._path, synchronous=self._synchronous)
 
@@ -249,17 +238,17 @@ class SqliteStore:
         """Look before taking the write lock: an idle worker costs its neighbours nothing."""
         if runs is not None:
             return True
-        with self._read() as connection:
+        with self._reader.one() as connection:
             return leasing.anything_due(connection, serves, self._clock(), suspects)
 
-    async def register(self, worker: WorkerId, *, lock: str | None) -> None:
-        at = self._clock()
+    async def register(self, worker: WorkerId, *, lock: str | None, about: Mapping[str, str] = {}) -> None:
+        at, said = self._clock(), msgspec.json.encode(about).decode()
 
         def run(db: Db) -> int | None:
             db.rows(
-                "INSERT INTO hf_workers (worker, pulse, started_at, lock) VALUES (?, 0, ?, ?) "
+                "INSERT INTO hf_workers (worker, pulse, started_at, lock, about, beat_at) VALUES (?, 0, ?, ?, ?, ?) "
                 "ON CONFLICT (worker) DO NOTHING",
-                (worker, at, lock),
+                (worker, at, lock, said, at),
             )
             return db.worker_number(worker)
 
@@ -267,22 +256,24 @@ class SqliteStore:
         self._refill()
 
     async def pulse(self, worker: WorkerId) -> bool:
-        changed: int = await self._writer.submit(
-            Do(lambda db: db.changed("UPDATE hf_workers SET pulse = pulse + 1 WHERE worker = ?", (worker,)))
-        )
+        at = self._clock()
+        changed: int = await self._writer.submit(Do(lambda db: db.changed(_BEAT, (at, worker))))
         return changed == 1
 
+    def heart(self, worker: WorkerId) -> None:
+        return None
+
     async def workers(self) -> Sequence[WorkerRow]:
-        with self._read() as connection:
+        with self._reader.one() as connection:
             rows = fetch(connection, _WORKERS)
             orphans = fetch(connection, leasing.ORPHANS)
         unknown = [row[0] for row in rows if not is_id(row[1])]
         if orphans or unknown:
             await self._writer.submit(Do(lambda db: leasing.free_orphans(db, unknown), rings=(None,)))
-        return [WorkerRow(*row[1:]) for row in rows if is_id(row[1])]
+        return [_worker_row(row) for row in rows if is_id(row[1])]
 
     async def scrub(self) -> Sequence[str]:
-        with self._read() as connection:
+        with self._reader.one() as connection:
             lost = fetch(connection, leasing.LOST, (self._scrubbed, _STRETCH))
             after = fetch(connection, leasing.STRETCH_END, (self._scrubbed, _STRETCH))[0][0]
         self._scrubbed = after if isinstance(after, int) else 0
@@ -296,7 +287,7 @@ class SqliteStore:
         return freed
 
     async def release(self, worker: WorkerId, *, keep: Sequence[RunId] = ()) -> int:
-        released: int = await self._writer.submit(Do(lambda db: leasing.release(db, worker, keep)))
+        released: int = await self._writer.submit(Do(lambda db: leasing.release(db, worker, keep), rings=(None,)))
         return released
 
     async def post(self, post: NewPost) -> Posted:
@@ -315,111 +306,26 @@ class SqliteStore:
 
     # Reading
 
-    @contextmanager
-    def _read(self) -> Iterator[Any]:
-        """Give a connection for one statement."""
-        if self._closed:
-            raise StoreUnavailable(f"{self._path} is closed")
-        with self._reading, translated(self._path):
-            idle = self._writer.idle
-            if idle is not None:
-                yield idle
-                return
-            if self._reader is None:
-                self._reader = connect(self._path, synchronous=self._synchronous)
-                self._reader.execute("PRAGMA query_only=ON")
-            yield self._reader
-
-    @contextmanager
-    def _snapshot(self) -> Iterator[Any]:
-        """Give a connection whose statements all see one moment."""
-        with self._read() as connection:
-            connection.execute("BEGIN")
-            try:
-                yield connection
-            finally:
-                if connection.in_transaction:
-                    connection.execute("COMMIT")
-
     async def read(self, run: RunId, after: Cursor, *, chunks: bool = True, limit: int = limits.PAGE_ENTRIES) -> Page:
-        with self._snapshot() as connection:
-            row = find_run(connection, run)
-            if row is None:
-                raise NotFound(f"run {run}")
-            previous, entries, more = _page(connection, row.number, after.seq, limit)
-            ahead: list[StoredChunk] = []
-            if chunks and not more:
-                ahead = _chunks(connection, row.number, after)
-        return Page(row, entries, ahead, previous, more)
+        return self._reader.page(run, after, chunks=chunks, limit=limit)
 
     async def last(self, run: RunId) -> Page | None:
-        with self._read() as connection:
-            row = find_run(connection, run)
-            if row is None:
-                return None
-            if row.damage or not row.status.terminal:
-                return Page(row, (), (), ZERO, False)
-            # Entries never change, so the row may be looked at first and needs no snapshot with them.
-            previous, entries, _ = _page(connection, row.number, max(row.last_seq - 1, 0), 1)
-        return Page(row, entries, (), previous, False)
+        return self._reader.last(run)
 
     async def inbox(self, run: RunId) -> Sequence[Post]:
-        with self._snapshot() as connection:
-            row = find_run(connection, run)
-            if row is None:
-                return []
-            # What was consumed is only counted, without its body: a post that is missing must not go unnoticed.
-            known = fetch(connection, _COUNTED, (row.number,))
-            waiting = fetch(connection, POSTS + "WHERE run = ? AND consumed IS NULL ORDER BY seq", (row.number,))
-        if known != [(row.inbox_seq, row.inbox_seq, 0)]:
-            raise Damaged(run=run, seq=None, what="its inbox does not hold the posts that its row counts")
-        return [read_post(run, values) for values in waiting]
+        return self._reader.inbox(run)
 
     async def get(self, run: RunId) -> RunRow | None:
-        with self._read() as connection:
-            return find_run(connection, run)
+        return self._reader.row(run)
 
     async def find(self, tenant: str, key: str) -> RunRow | None:
-        with self._read() as connection:
-            known = find_key(connection, tenant, key)
-        return known.row if known is not None else None
+        return self._reader.find(tenant, key)
 
     async def list(self, which: RunFilter) -> Sequence[RunRow]:
-        where: list[str] = ["TRUE"]
-        values: list[Any] = []
-        if which.before is not None:
-            where.append("r.run < ?")
-            values.append(id_bytes(which.before))
-        if which.status is Status.RUNNING:
-            where.append("r.owner IS NOT NULL")
-        elif which.status is not None:
-            where.append("r.status = ?" + ("" if which.status.terminal else " AND r.owner IS NULL"))
-            values.append(str(which.status))
-        for column, value in (("name", which.name), ("key", which.key)):
-            if value is not None:
-                where.append(f"r.{column} = ?")
-                values.append(value)
-        if which.prefix:
-            where.append("r.run BETWEEN ? AND ?")
-            values += [bytes.fromhex(which.prefix.ljust(32, digit)) for digit in "0f"]
-        for label, value in which.labels.items():
-            where.append("EXISTS (SELECT 1 FROM json_each(r.labels) l WHERE l.key = ? AND l.value = ?)")
-            values += [label, value]
-        sql = f"{SELECT} WHERE {' AND '.join(where)} ORDER BY r.run DESC LIMIT ?"
-        with self._read() as connection:
-            return [read_row(row) for row in fetch(connection, sql, (*values, which.limit))]
+        return self._reader.runs(which)
 
     async def blob(self, tenant: str, digest: str) -> bytes:
-        with self._read() as connection:
-            rows = fetch(
-                connection, "SELECT body FROM hf_blobs WHERE tenant = ? AND digest = unhex(?)", (tenant, digest)
-            )
-        if not rows:
-            raise NotFound(f"blob {digest}")
-        body: bytes = rows[0][0]
-        if not isinstance(body, bytes) or sha256(body).hexdigest() != digest:
-            raise Damaged(run="", seq=None, what=f"blob {digest} does not have the bytes its digest says")
-        return body
+        return self._reader.blob(tenant, digest)
 
     def watch(self, run: RunId | None = None, *, entries: bool = True) -> Bell:
         if self._poll is None or self._poll.done():
@@ -434,6 +340,21 @@ class SqliteStore:
                 return
             self._writer.look()
 
+    def _others_wrote(self) -> None:
+        """Ring after a commit of another process: for the runs that are waited for, only if they stand elsewhere."""
+        self._bells.ring_but_waiting()
+        # What this process drives moves by its own commits, which ring by themselves.
+        waiting = [run for run in self._bells.waiting() if run not in self._held]
+        stood = self._stood
+        try:
+            self._stood = self._reader.stands(waiting)
+        except StoreError:
+            self._bells.ring_all()
+            return
+        for run, stands in self._stood.items():
+            if stood.get(run) != stands:
+                self._bells.ring_moved(run)
+
     async def describe(self) -> Mapping[str, str]:
         def look(db: Db) -> dict[str, str]:
             db.take_numbers(1)
@@ -443,9 +364,15 @@ class SqliteStore:
         found: dict[str, str] = await self._writer.submit(Do(look))
         return {"driver": "sqlite", "version": apsw.sqlite_lib_version(), "path": self._path, **found}
 
+    async def raise_epoch(self) -> int:
+        self._epoch = await self._writer.submit(
+            Do(lambda db: db.rows("UPDATE hf_store SET epoch = epoch + 1 RETURNING epoch")[0][0])
+        )
+        return self._epoch
+
     async def check(self) -> Sequence[str]:
         """Return what SQLite itself finds wrong with the file, and which keys and old posts are not as they were."""
-        with self._read() as connection:
+        with self._reader.one() as connection:
             found = [row[0] for row in fetch(connection, "PRAGMA integrity_check(20)") if row[0] != "ok"]
             keys = fetch(connection, _STRAY_KEYS)
             entries = fetch(connection, _STRAY_ENTRIES)
@@ -466,10 +393,7 @@ class SqliteStore:
         self._closed = True
         if self._poll is not None:
             self._poll.cancel()
-        with self._reading:
-            if self._reader is not None:
-                self._reader.close(True)
-                self._reader = None
+        self._reader.close()
         guard.unprotect(self._path)
 
 
@@ -481,48 +405,11 @@ class _Refused(Exception):
         self.outcome = outcome
 
 
-def _page(connection: apsw.Connection, number: int, after: int, limit: int) -> tuple[bytes, list[StoredEntry], bool]:
-    asked = (number, after, limit + 2)
+def _worker_row(values: Row) -> WorkerRow:
+    """Return a worker's row; what damage made of it that cannot be read is left out, and proves nothing."""
+    _, worker, pulse, started_at, lock, leases, said, beat_at = values
     try:
-        return _cut(connection.execute(_ENTRIES, asked), after, limit)
-    except UnicodeDecodeError:
-        return _cut(fetch_raw(connection, _ENTRIES, asked), after, limit)
-
-
-def _cut(rows: Iterable[Any], after: int, limit: int) -> tuple[bytes, list[StoredEntry], bool]:
-    """Return a page's worth of rows: the checksum before it, its entries, and whether more follow."""
-    entries: list[StoredEntry] = []
-    previous, size = ZERO, 0
-    for values in rows:
-        if values[0] == after:
-            previous = values[6]
-            continue
-        if entries and (len(entries) == limit or size > limits.PAGE_BYTES):
-            return previous, entries, True
-        entries.append(StoredEntry(*values))
-        size += len(values[5]) if isinstance(values[5], bytes | str) else 0
-    return previous, entries, False
-
-
-def _chunks(connection: apsw.Connection, number: int, after: Cursor) -> list[StoredChunk]:
-    rows = fetch(
-        connection,
-        "SELECT seq, fence, number, step, attempt, offset, at, body FROM hf_chunks "
-        "WHERE run = ? AND (seq, fence, number) > (?, ?, ?) ORDER BY seq, fence, number LIMIT ?",
-        (number, *after, limits.PAGE_ENTRIES),
-    )
-    chunks: list[StoredChunk] = []
-    size = 0
-    for row in rows:
-        if chunks and size > limits.PAGE_BYTES:
-            break
-        # A preview that cannot be read is none: the entry to come tells the truth.
-        if tuple(map(type, row)) == _CHUNK_TYPES:
-            chunks.append(StoredChunk(*row))
-            size += len(row[7])
-    return chunks
-
-
-def lock_folder(path: str) -> str:
-    """Return the folder beside the store where workers keep their locks."""
-    return os.path.realpath(path) + "-workers"
+        about = _ABOUT.decode(said)
+    except (msgspec.DecodeError, TypeError):
+        about = {}
+    return WorkerRow(worker, pulse, started_at, lock if isinstance(lock, str) else None, leases, about, beat_at)

@@ -14,10 +14,7 @@ from holdfast.store.protocol import (
     Lease,
     RunRow,
 )
-from holdfast.store.sqlite.database import Db
-from holdfast.store.sqlite.fetch import fetch
-from holdfast.store.sqlite.lookup import BY_NUMBER, find_run
-from holdfast.store.sqlite.rows import (
+from holdfast.store.rows import (
     SELECT,
     fixed_of,
     guard,
@@ -25,6 +22,9 @@ from holdfast.store.sqlite.rows import (
     read_row,
     seal,
 )
+from holdfast.store.sqlite.database import Db
+from holdfast.store.sqlite.fetch import fetch
+from holdfast.store.sqlite.lookup import BY_NUMBER, find_run
 
 _DUE: Final = (
     SELECT

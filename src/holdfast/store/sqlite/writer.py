@@ -12,6 +12,7 @@ import apsw
 from holdfast.core.errors import HoldfastError, StoreUnavailable
 from holdfast.core.ids import RunId
 from holdfast.store import point
+from holdfast.store.answer import Answer, Failure
 from holdfast.store.bell import Bells
 from holdfast.store.sqlite.connection import BUSY_MS, is_busy, translate
 from holdfast.store.sqlite.database import Db
@@ -77,25 +78,6 @@ class Do:
             bells.ring(run)
 
 
-class Failure:
-    """An outcome that is raised to the caller."""
-
-    __slots__ = ("error",)
-
-    def __init__(self, error: BaseException) -> None:
-        self.error = error
-
-
-class Answer(asyncio.Future[Any]):
-    """An outcome to be. It refuses to be cancelled, so that a cancelled caller still learns what was written."""
-
-    __slots__ = ()
-
-    def cancel(self, msg: Any = None) -> bool:
-        """Do nothing: what is queued is written."""
-        return False
-
-
 Item = tuple[Op, Answer]
 
 
@@ -107,8 +89,10 @@ class Writer:
     gathers the next batch meanwhile. A batch of one is committed in place: the hop would cost more than it frees.
     """
 
-    def __init__(self, path: str, reopen: Callable[[], apsw.Connection], bells: Bells) -> None:
-        self._path, self._reopen, self._bells = path, reopen, bells
+    def __init__(
+        self, path: str, reopen: Callable[[], apsw.Connection], bells: Bells, foreign: Callable[[], None]
+    ) -> None:
+        self._path, self._reopen, self._bells, self._foreign = path, reopen, bells, foreign
         self._db: Db | None = Db(reopen())
         self._loop = asyncio.get_running_loop()
         self._queue: list[Item] = []
@@ -229,10 +213,7 @@ class Writer:
                 if not op.quiet or op.run in heard:
                     op.ring(self._bells, outcome)
         for (_, future), outcome in zip(batch, outcomes, strict=True):
-            if outcome.__class__ is Failure:
-                future.set_exception(outcome.error)
-            else:
-                future.set_result(outcome)
+            future.settle(outcome)
         if not self._queue:
             self._idle.set()
         elif not self._scheduled:
@@ -314,7 +295,7 @@ class Writer:
         return self._db.connection if self._db is not None and not self._busy else None
 
     def look(self) -> None:
-        """Ring every bell if another process wrote since the last look."""
+        """Tell if another process wrote since the last look."""
         if not self._busy and self._db is not None:
             try:
                 self._look(self._db)
@@ -325,7 +306,7 @@ class Writer:
         version = db.rows("PRAGMA data_version")[0][0]
         if version != self._version:
             self._version = version
-            self._loop.call_soon_threadsafe(self._bells.ring_all)
+            self._loop.call_soon_threadsafe(self._foreign)
 
     def _roll_back(self, db: Db) -> None:
         db.forget()

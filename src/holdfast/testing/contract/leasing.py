@@ -188,13 +188,28 @@ class LeaseContract:
     async def test_a_workers_row_shows_its_pulse_and_its_leases(self, store: Store) -> None:
         """A contender can see whether the pulse moved; registering twice does not set it back."""
         worker = new_worker_id()
-        await store.register(worker, lock="a/lock")
+        await store.register(worker, lock="a/lock", about={"host": "Grünau", "serves": '["a"]'})
         await a_lease(store, worker)
         for _ in range(3):
             await store.pulse(worker)
-        await store.register(worker, lock="another")
+        await store.register(worker, lock="another", about={"host": "elsewhere"})
         (row,) = [row for row in await store.workers() if row.worker == worker]
         assert (row.pulse, row.started_at, row.lock, row.leases) == (3, store.now(), "a/lock", 1)
+        assert dict(row.about) == {"host": "Grünau", "serves": '["a"]'}
+        assert row.beat_at in (None, store.now())
+
+    async def test_a_heart_beats_from_another_thread_until_its_worker_is_declared_dead(self, store: Store) -> None:
+        """Where a store has hearts, theirs are pulses like any other; it is no heart's matter how the loop fares."""
+        worker = await a_worker(store)
+        heart = store.heart(worker)
+        if heart is None:
+            return
+        [before] = [row.pulse for row in await store.workers() if row.worker == worker]
+        assert await asyncio.to_thread(heart.beat)
+        assert [row.pulse for row in await store.workers() if row.worker == worker] == [before + 1]
+        await store.void(worker, why="test")
+        assert not await asyncio.to_thread(heart.beat)
+        await asyncio.to_thread(heart.close)
 
     async def test_a_run_that_makes_no_progress_is_quarantined(self, store: Store) -> None:
         """A run that kills its worker again and again is set aside with the reason, its journal untouched."""

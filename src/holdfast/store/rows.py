@@ -174,15 +174,16 @@ class Seal:
         return crc32(_NUMBERS(at, seq, self._fence, self._attempt, stalls) + head, words)
 
 
-def read_post(run: RunId, values: tuple[Any, ...]) -> Post:
-    """Return a post of `run`, from the columns of `POSTS`.
+def read_post(run: RunId, values: tuple[Any, ...], *, numbered: bool = True) -> Post:
+    """Return a post of `run`, from the columns of `POSTS`; its CRC covers its seq where it is `numbered` by the driver.
 
     Raises:
         Damaged: it is not as it was posted, or not of this run.
     """
     seq, kind, key, control, at, consumed, enc, stored, body = values
     try:
-        sound = stored == post_guard(id_bytes(run), seq, kind, key, control, at, enc, body) + ((consumed or 0) << 32)
+        crc = post_guard(id_bytes(run), seq if numbered else 0, kind, key, control, at, enc, body)
+        sound = stored == crc + ((consumed or 0) << 32)
     except (TypeError, ValueError):
         sound = False
     if not sound:

@@ -1,0 +1,464 @@
+"""The store's verbs on PostgreSQL: writes go through a lane, reads through a pool, hints by a connection of theirs."""
+
+import asyncio
+import contextlib
+import os
+import random
+import tempfile
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.core import limits
+from holdfast.core.cursor import Cursor
+from holdfast.core.errors import Damaged, NotFound, StoreUnavailable
+from holdfast.core.ids import RunId, WorkerId, id_text
+from holdfast.store.answer import Answer
+from holdfast.store.bell import Bell, Bells
+from holdfast.store.clock import Clock
+from holdfast.store.postgres import leasing
+from holdfast.store.postgres.address import Address, parse
+from holdfast.store.postgres.clock import ServerClock
+from holdfast.store.postgres.connection import Async, Names, connect
+from holdfast.store.postgres.heart import BEAT, PostgresHeart
+from holdfast.store.postgres.hints import Hints
+from holdfast.store.postgres.opening import MICROS, prepare
+from holdfast.store.postgres.ops import ChunkOp, CommitOp, CreateOp, Taken
+from holdfast.store.postgres.reading import Reader
+from holdfast.store.postgres.rich import POST, Rich, post_values
+from holdfast.store.postgres.transacting import Transactions
+from holdfast.store.postgres.writer import Lane
+from holdfast.store.protocol import (
+    Commit,
+    Committed,
+    Created,
+    Existing,
+    KeyTaken,
+    Lease,
+    LeaseLost,
+    NewChunk,
+    NewPost,
+    NewRun,
+    Outcome,
+    Page,
+    Pending,
+    Post,
+    Posted,
+    RunFilter,
+    RunRow,
+    Transaction,
+    WorkerRow,
+)
+from holdfast.store.rows import Seal, read_row
+
+_LANES: Final = 2
+_BLOCK: Final = 256
+"""How many run numbers one step of the sequence stands for."""
+_MOST_HELD: Final = 4096
+_NUMBERS: Final = "SELECT nextval('hf_run_numbers') FROM generate_series(1, 2)"
+_REGISTER: Final = f"""
+    INSERT INTO hf_workers (worker, pulse, started_at, lock, about, beat_at)
+    SELECT $1::text, 0, now, $3::text, $4::text, now FROM (SELECT coalesce($2::bigint, {MICROS}) AS now) n
+    ON CONFLICT (worker) DO NOTHING
+"""
+_NUMBER: Final = "SELECT number FROM hf_workers WHERE worker = $1"
+_WORKERS: Final = """
+    SELECT w.worker, w.pulse, w.started_at, w.lock, (SELECT count(*) FROM hf_runs r WHERE r.owner = w.number), w.about,
+           w.beat_at FROM hf_workers w ORDER BY w.number
+"""
+_STRAY: Final = """
+    SELECT k.key, r.run FROM hf_runs r LEFT JOIN hf_keys k ON k.tenant = r.tenant AND k.key = r.key
+     WHERE r.key IS NOT NULL AND (k.run, k.name, k.digest, k.conversation)
+        IS DISTINCT FROM (r.run, r.name, r.digest, r.conversation) LIMIT 20
+"""
+_ORPHANS: Final = """
+    SELECT DISTINCT e.run FROM hf_entries e WHERE NOT EXISTS (SELECT 1 FROM hf_runs r WHERE r.number = e.run) LIMIT 20
+"""
+_OURS: Final = "SELECT 1 FROM hf_posts WHERE run = $1 AND key = $2 AND at = $3"
+"""A post that was asked for twice, since the first answer was lost, finds itself."""
+_ABOUT: Final = msgspec.json.Decoder(dict[str, str])
+
+
+class PostgresStore:
+    """One schema of a PostgreSQL database, which any number of processes and machines have open at once."""
+
+    def __init__(self, address: Address, ident: str, epoch: int, clock: ServerClock) -> None:
+        self._address, self._id, self._epoch, self._clock = address, ident, epoch, clock
+        self._names = Names(address.schema)
+        self._bells = Bells()
+        self._hints = Hints(address, self._bells)
+        self._reader = Reader(address, self._names)
+        rich = Rich(self._names, self._take_number)
+        self._lanes = [Lane(address, self._names, self._bells, rich, self._told) for _ in range(_LANES)]
+        self._transactions = Transactions(address, self._names, rich)
+        self._loop = asyncio.get_running_loop()
+        self._spare: list[int] = []
+        self._refilling: asyncio.Task[None] | None = None
+        self._workers: dict[WorkerId, int] = {}
+        self._held: dict[RunId, tuple[Lease, Seal]] = {}
+        self._claiming = asyncio.Lock()
+        self._closed = False
+
+    @classmethod
+    async def open(cls, address: str, *, clock: Clock | None = None, create: bool = True) -> "PostgresStore":
+        """Open or create the store in the schema that the address names."""
+        where = parse(address)
+        connection = await connect(where)
+        try:
+            ident, epoch = await prepare(connection, where, create=create)
+            server = ServerClock(clock)
+            asked = server.mark()
+            [(now,)] = await (await connection.execute(f"SELECT {MICROS}".encode(), binary=True)).fetchall()
+            server.saw(now, asked)
+        finally:
+            await connection.close()
+        store = cls(where, ident, epoch, server)
+        await store._refill()
+        return store
+
+    @property
+    def id(self) -> str:
+        return self._id
+
+    @property
+    def epoch(self) -> int:
+        return self._epoch
+
+    @property
+    def lock_folder(self) -> str | None:
+        # For each user, since nobody can lock what is another's; whose lock cannot be tried is judged by the pulse.
+        folder = os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()
+        return os.path.join(folder, f"holdfast-{os.getuid()}", self._id)
+
+    def now(self) -> int:
+        return self._clock()
+
+    # Writing
+
+    def _lane(self, number: int) -> Lane:
+        return self._lanes[number % _LANES]
+
+    def _told(self, op: Any) -> None:
+        """Let other processes know what an op did, once it is on disk."""
+        if isinstance(op, CreateOp):
+            if op.owner is None:
+                self._hints.tell(None)
+            return
+        self._hints.tell(op.run)
+        if isinstance(op, CommitOp):
+            change = op.change
+            for post in change.posts:
+                self._hints.tell(post.run)
+            resting = change.change is not None and not change.change.status.terminal
+            if change.posts or change.children or resting:
+                self._hints.tell(None)
+
+    async def _refill(self) -> None:
+        """Take more run numbers; a block of them is one step of the sequence."""
+        firsts = await self._reader.rows(_NUMBERS)
+        self._spare = [first + step for (first,) in firsts for step in range(_BLOCK)] + self._spare
+
+    def _take_number(self) -> int:
+        """Return a number for a new run that nobody else gets; on any thread."""
+        if len(self._spare) < _BLOCK:
+            self._loop.call_soon_threadsafe(self._want_numbers)
+        try:
+            return self._spare.pop()
+        except IndexError:
+            raise StoreUnavailable(f"{self._address} gave no more run numbers") from None
+
+    def _want_numbers(self) -> None:
+        if (self._refilling is None or self._refilling.done()) and not self._closed:
+            self._refilling = self._loop.create_task(self._refill(), name="holdfast numbers")
+            self._refilling.add_done_callback(lambda task: task.cancelled() or task.exception())
+
+    async def _number(self) -> int:
+        while not self._spare:
+            await self._refill()
+        return self._take_number()
+
+    async def create(self, new: NewRun, *, worker: WorkerId | None = None) -> Created | Existing | KeyTaken:
+        owner = self._workers.get(worker) if worker is not None else None
+        if worker is not None and owner is None:
+            owner = await self._worker_number(worker)
+        op = CreateOp(new, await self._number(), worker, owner)
+        done = await self._lane(op.row.number).submit(op)
+        return done if isinstance(done, Created) else await self._existing(new.row, done)
+
+    async def _existing(self, wanted: RunRow, taken: Taken) -> Existing | KeyTaken:
+        row = await self._reader.row(taken.run)
+        pairs = {"name": (taken.name, wanted.name), "input": (taken.digest, wanted.digest),
+                 "conversation": (taken.conversation, wanted.conversation)}  # fmt: skip
+        differs = tuple(what for what, (has, wants) in pairs.items() if has != wants)
+        return KeyTaken(taken.run, differs) if differs else Existing(taken.run, row)
+
+    def create_soon(self, new: NewRun, *, worker: WorkerId) -> tuple[Lease, Pending[Created]] | None:
+        owner = self._workers.get(worker)
+        if not self._spare or owner is None:
+            return None
+        op = CreateOp(new, self._take_number(), worker, owner)
+        lease = op.created().lease
+        assert lease is not None
+        return lease, self._lane(op.row.number).submit(op)
+
+    def commit(self, lease: Lease, change: Commit) -> Pending[Outcome]:
+        return self._lane(lease.row.number).submit(self._op(lease, change))
+
+    def _op(self, lease: Lease, change: Commit) -> CommitOp:
+        held = self._held.get(lease.row.run)
+        if held is None or held[0] is not lease:
+            if len(self._held) >= _MOST_HELD:
+                self._held.clear()  # leases that were lost never leave by themselves
+            held = self._held[lease.row.run] = (lease, Seal(lease))
+        if change.change is not None:
+            reason = change.change.reason.replace("\0", "\N{REPLACEMENT CHARACTER}")
+            change = msgspec.structs.replace(change, change=msgspec.structs.replace(change.change, reason=reason))
+        return CommitOp(lease, change, self._workers.get(lease.worker), held[1])
+
+    async def transact(
+        self, lease: Lease, work: Callable[[Transaction], Commit], *, deadline_seconds: float
+    ) -> Outcome:
+        number = lease.row.number
+        await self._lane(number).passed(lease.row.run)
+        if await self._worker_number(lease.worker) is None:
+            return LeaseLost()
+        op, outcome = await self._transactions.run(
+            lease, work, lambda change: self._op(lease, change), deadline_seconds=deadline_seconds
+        )
+        if isinstance(outcome, Committed) and op is not None:
+            op.ring(self._bells, outcome)
+            self._told(op)
+        return outcome
+
+    def chunks(self, lease: Lease, chunks: Sequence[NewChunk]) -> Awaitable[bool]:
+        owner = self._workers.get(lease.worker)
+        if owner is None or not chunks:
+            answer = Answer()
+            answer.set_result(owner is not None)
+            return answer
+        return self._lane(lease.row.number).submit(ChunkOp(lease, owner, chunks, self._clock()))
+
+    # Leasing
+
+    async def _worker_number(self, worker: WorkerId) -> int | None:
+        found = await self._reader.rows(_NUMBER, [worker])
+        if not found:
+            self._workers.pop(worker, None)
+            return None
+        self._workers[worker] = found[0][0]
+        return self._workers[worker]
+
+    async def claim(
+        self,
+        worker: WorkerId,
+        serves: Mapping[str, str],
+        *,
+        limit: int,
+        runs: Sequence[RunId] | None = None,
+        suspects: bool = True,
+    ) -> Sequence[Lease]:
+        if limit < 1 or not serves or runs == []:
+            return []
+        leases: list[Lease] = []
+        # One at a time in a process, and again where a neighbour was quicker.
+        async with self._claiming:
+            for _ in range(4):
+                rows = await self._candidates(serves, limit - len(leases), runs, suspects)
+                sound = await self._set_aside(rows)
+                if not sound:
+                    break
+                suspects = suspects and not any(row.stalls for row in sound)
+                taken = await self._claim(worker, sound)
+                leases += taken
+                if len(taken) == len(sound) or len(leases) >= limit:
+                    break
+        return leases
+
+    async def _candidates(
+        self, serves: Mapping[str, str], limit: int, runs: Sequence[RunId] | None, suspects: bool
+    ) -> list[tuple[RunRow, int]]:
+        """Return what may be claimed, with its stored CRC: what is due, the longest first, then what a post wakes."""
+        if runs is not None:
+            rows = [(read_row(row), row[-3]) for row in await self._reader.rows(leasing.BY_ID, leasing.by_id(runs))]
+            order = {run: place for place, run in enumerate(runs)}
+            now = await self._server_now()
+            rows = [(row, stored) for row, stored in rows if leasing.may_claim(row, serves, now)]
+            return sorted(rows, key=lambda item: order[item[0].run])[:limit]
+        found = await self._found(serves, limit, suspicious=False)
+        if suspects and len(found) < limit:
+            suspicious = await self._found(serves, leasing.ENOUGH, suspicious=True)
+            found += sorted(suspicious, key=lambda item: 0 if item[0].damage else item[0].stalls)[:1]
+        return found
+
+    async def _found(self, serves: Mapping[str, str], limit: int, *, suspicious: bool) -> list[tuple[RunRow, int]]:
+        asked = leasing.question(serves, suspicious, self._clock.given, max(limit, leasing.ENOUGH))
+        start = random.randrange(leasing.BUCKETS)
+        due = [(read_row(row), row[-3]) for row in await self._reader.rows(leasing.DUE, [*asked, start])]
+        due.sort(key=lambda item: (item[0].due_at or 0, item[0].run))
+        if len(due) < limit:
+            seen = {row.number for row, _ in due}
+            posted = [(read_row(row), row[-3]) for row in await self._reader.rows(leasing.POSTED, asked)]
+            due += [item for item in posted if item[0].number not in seen]
+        return due[:limit]
+
+    async def _set_aside(self, rows: Sequence[tuple[RunRow, int]]) -> list[RunRow]:
+        """Take what is damaged, or never makes progress, out of the way; return the others."""
+        sound: list[RunRow] = []
+        for row, stored in rows:
+            reason = f"damaged: {row.damage}" if row.damage else ""
+            if not reason and row.stalls >= limits.STALLS:
+                reason = f"no_progress: {row.stalls} workers died or gave up without a new entry"
+            if reason:
+                await self._reader.rows(leasing.SET_ASIDE, leasing.aside_values(row, stored, reason))
+            else:
+                sound.append(row)
+        return sound
+
+    async def _claim(self, worker: WorkerId, rows: Sequence[RunRow]) -> list[Lease]:
+        async with self._reader.connection() as connection:
+            cursor = await connection.execute(
+                self._names(leasing.CLAIM), leasing.claim_values(worker, rows), binary=True
+            )
+            taken = {number: counters for number, *counters in await cursor.fetchall()}
+        if taken:
+            self._workers[worker] = next(iter(taken.values()))[-1]
+        return [leasing.lease(row, worker, taken[row.number][:3]) for row in rows if row.number in taken]
+
+    async def _server_now(self) -> int:
+        if self._clock.given is not None:
+            return self._clock.given
+        asked = self._clock.mark()
+        [(now,)] = await self._reader.rows(f"SELECT {MICROS}")
+        self._clock.saw(now, asked)
+        return int(now)
+
+    async def register(self, worker: WorkerId, *, lock: str | None, about: Mapping[str, str] = {}) -> None:
+        said = msgspec.json.encode(dict(about)).decode()
+        await self._reader.rows(_REGISTER, [worker, self._clock.given, lock, said])
+        await self._worker_number(worker)
+        self._hints.listen()
+
+    def heart(self, worker: WorkerId) -> PostgresHeart | None:
+        return PostgresHeart(self._address, self._names, worker)
+
+    async def pulse(self, worker: WorkerId) -> bool:
+        return bool(await self._reader.rows(f"{BEAT} RETURNING 1", [worker, self._clock.given]))
+
+    async def workers(self) -> Sequence[WorkerRow]:
+        await self._server_now()
+        rows = await self._reader.rows(_WORKERS)
+        return [
+            WorkerRow(worker, pulse, started_at, lock, leases, _ABOUT.decode(about), beat_at)
+            for worker, pulse, started_at, lock, leases, about, beat_at in rows
+        ]
+
+    async def scrub(self) -> Sequence[str]:
+        return ()
+
+    async def void(self, worker: WorkerId, *, why: str) -> int:
+        [(freed,)] = await self._reader.rows("SELECT hf_void($1)", [worker])
+        self._workers.pop(worker, None)
+        self._rang(None)
+        return int(freed)
+
+    async def release(self, worker: WorkerId, *, keep: Sequence[RunId] = ()) -> int:
+        rows = [(read_row(row), row[-3]) for row in await self._reader.rows(leasing.OWNED, [worker])]
+        given_up = [(row, stored) for row, stored in rows if row.run not in keep]
+        if not given_up:
+            return 0
+        freed = await self._reader.rows(leasing.RELEASE, leasing.release_values(worker, given_up))
+        self._rang(None)
+        return len(freed)
+
+    def _rang(self, run: RunId | None) -> None:
+        self._bells.ring(run)
+        self._hints.tell(run)
+
+    # Posts
+
+    async def post(self, post: NewPost) -> Posted:
+        row = await self._reader.row(post.run)
+        if row is None:
+            raise NotFound(f"run {post.run}")
+        if row.damage:
+            raise Damaged(run=post.run, seq=None, what=row.damage)
+        at, asked = self._clock(), 0
+        values = post_values([post], at)
+
+        async def question(connection: Async) -> list[tuple[Any, ...]]:
+            nonlocal asked
+            asked += 1
+            return await (await connection.execute(self._names(POST), values, binary=True)).fetchall()
+
+        [(_, outcome, seq)] = await self._reader.ask(question)
+        if outcome is None:
+            raise NotFound(f"run {post.run}")
+        if outcome == "duplicate" and asked > 1 and await self._reader.rows(_OURS, [row.number, post.key, at]):
+            outcome = "accepted"
+        if outcome == "accepted":
+            self._rang(post.run)
+            self._rang(None)
+        return Posted(outcome, 0 if outcome == "finished" else seq)
+
+    # Reading
+
+    async def read(self, run: RunId, after: Cursor, *, chunks: bool = True, limit: int = limits.PAGE_ENTRIES) -> Page:
+        return await self._reader.page(run, after, chunks=chunks, limit=limit)
+
+    async def last(self, run: RunId) -> Page | None:
+        return await self._reader.last(run)
+
+    async def inbox(self, run: RunId) -> Sequence[Post]:
+        return await self._reader.inbox(run)
+
+    async def get(self, run: RunId) -> RunRow | None:
+        return await self._reader.row(run)
+
+    async def find(self, tenant: str, key: str) -> RunRow | None:
+        known = await self._reader.key(tenant, key)
+        return known[2] if known is not None else None
+
+    async def list(self, which: RunFilter) -> Sequence[RunRow]:
+        return await self._reader.runs(which)
+
+    async def blob(self, tenant: str, digest: str) -> bytes:
+        return await self._reader.blob(tenant, digest)
+
+    def watch(self, run: RunId | None = None, *, entries: bool = True) -> Bell:
+        self._hints.listen()
+        return self._bells.watch(run, entries=entries)
+
+    async def describe(self) -> Mapping[str, str]:
+        await self._reader.rows("UPDATE hf_store SET epoch = epoch")
+        [(version, fsync, commits)] = await self._reader.rows(
+            "SELECT current_setting('server_version'), current_setting('fsync'), current_setting('synchronous_commit')"
+        )
+        return {
+            "driver": "postgres", "version": version, "address": str(self._address), "fsync": fsync, "commits": commits
+        }  # fmt: skip
+
+    async def raise_epoch(self) -> int:
+        async with self._reader.connection() as connection:
+            cursor = await connection.execute(self._names("UPDATE hf_store SET epoch = epoch + 1 RETURNING epoch"))
+            [(self._epoch,)] = await cursor.fetchall()
+        return self._epoch
+
+    async def check(self) -> Sequence[str]:
+        keys = await self._reader.rows(_STRAY)
+        entries = await self._reader.rows(_ORPHANS)
+        found = [f"entries of run number {number} have no row" for (number,) in entries]
+        return found + [f"key {key!r} of run {id_text(run)} does not match the run's row" for key, run in keys]
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        for lane in self._lanes:
+            await lane.close()
+        if self._refilling is not None:
+            with contextlib.suppress(Exception):
+                await self._refilling
+        await self._hints.close()
+        await self._transactions.close()
+        await self._reader.close()

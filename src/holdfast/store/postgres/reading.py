@@ -1,0 +1,255 @@
+"""The read side on PostgreSQL: rows, pages and blobs, over a bounded pool of connections."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from functools import partial
+from hashlib import sha256
+from typing import Any, Final, TypeVar
+
+import psycopg
+from msgspec.structs import replace
+from psycopg_pool import AsyncConnectionPool
+
+from holdfast.core import limits
+from holdfast.core.checksum import ZERO, StoredEntry
+from holdfast.core.cursor import Cursor
+from holdfast.core.errors import Damaged, NotFound
+from holdfast.core.ids import RunId, id_bytes, id_text
+from holdfast.core.status import Status
+from holdfast.store.postgres.address import Address
+from holdfast.store.postgres.arrays import Id
+from holdfast.store.postgres.connection import (
+    CONNECT_SECONDS,
+    OPTIONS,
+    Async,
+    Names,
+    configure,
+    is_worth_another_try,
+    translated,
+)
+from holdfast.store.protocol import Page, Post, RunFilter, RunRow, StoredChunk
+from holdfast.store.rows import POSTS, SELECT, read_post, read_row
+
+Row = tuple[Any, ...]
+T = TypeVar("T")
+_BY_ID: Final = SELECT + "WHERE r.run = $1"
+_BY_KEY: Final = SELECT + "WHERE r.tenant = $1 AND r.key = $2"
+_KEY: Final = "SELECT run, name, digest, conversation FROM hf_keys WHERE tenant = $1 AND key = $2"
+# The entry before the page comes along for its checksum, without its body.
+_ENTRIES: Final = """
+    SELECT seq, kind, version, at, enc, CASE WHEN seq > $2 THEN body END, checksum FROM hf_entries
+     WHERE run = (SELECT number FROM hf_runs WHERE run = $1) AND seq >= $2 ORDER BY seq LIMIT $3
+"""
+_CHUNKS: Final = """
+    SELECT seq, fence, number, step, attempt, "offset", at, body FROM hf_chunks
+     WHERE run = (SELECT number FROM hf_runs WHERE run = $1)
+       AND (seq, fence, number) > ($2::bigint, $3::bigint, $4::bigint)
+     ORDER BY seq, fence, number LIMIT $5
+"""
+_COUNTED: Final = """
+    SELECT count(*), coalesce(max(seq), 0)::bigint,
+           coalesce(sum((guard >> 32 IS DISTINCT FROM coalesce(consumed, 0))::int), 0)::bigint
+      FROM hf_posts WHERE run = (SELECT number FROM hf_runs WHERE run = $1)
+"""
+_WAITING: Final = f"""
+    {POSTS} WHERE run = (SELECT number FROM hf_runs WHERE run = $1) AND consumed IS NULL ORDER BY seq
+"""
+# What the pool says of lost connections, callers are told by errors of ours; who wants it too sets up logging.
+logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())
+_SNAPSHOT: Final = b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+_AGAIN_SECONDS: Final = (0.05, 0.2, 0.5, 1.0)
+
+
+class Reader:
+    """Reads through a pool; a connection that died is replaced, and the question asked again."""
+
+    def __init__(self, address: Address, names: Names) -> None:
+        self._address, self.names = address, names
+        self._pool: AsyncConnectionPool[Async] = AsyncConnectionPool(
+            address.conninfo, min_size=0, max_size=address.pool, open=False, kwargs=OPTIONS, configure=configure,
+            timeout=CONNECT_SECONDS, max_idle=60.0, name="holdfast",
+        )  # fmt: skip
+        self._opened = False
+
+    async def close(self) -> None:
+        """Let go of every connection."""
+        if self._opened:
+            await self._pool.close()
+
+    @contextlib.asynccontextmanager
+    async def connection(self) -> AsyncIterator[Async]:
+        """Give a connection of the pool's."""
+        if not self._opened:
+            self._opened = True
+            await self._pool.open()
+        with translated(self._address):
+            async with self._pool.connection() as connection:
+                yield connection
+
+    async def ask(self, question: Callable[[Async], Awaitable[T]]) -> T:
+        """Ask on a connection of the pool's, again if the server went away; so it must be what may be repeated."""
+        for pause in _AGAIN_SECONDS:
+            async with self.connection() as connection:
+                try:
+                    return await question(connection)
+                except (psycopg.Error, OSError) as error:
+                    if not is_worth_another_try(connection, error):
+                        raise
+            await asyncio.sleep(pause)
+        async with self.connection() as connection:
+            return await question(connection)
+
+    async def rows(self, text: str, values: Sequence[Any] = ()) -> list[Row]:
+        """Return the rows of one statement that may be repeated."""
+
+        async def question(connection: Async) -> list[Row]:
+            cursor = await connection.execute(self.names(text), values or None, binary=True)
+            return await cursor.fetchall() if cursor.description else []
+
+        return await self.ask(question)
+
+    async def row(self, run: RunId) -> RunRow | None:
+        """Return a run's row."""
+        rows = await self.rows(_BY_ID, [_id(run)])
+        return read_row(rows[0]) if rows else None
+
+    async def key(self, tenant: str, key: str) -> tuple[RunId, Row, RunRow | None] | None:
+        """Return the run that a key belongs to, what it stands for, and the run's row if there is one."""
+        known = await self.rows(_KEY, [tenant, key])
+        if not known:
+            rows = await self.rows(_BY_KEY, [tenant, key])
+            if rows:
+                row = read_row(rows[0])
+                return row.run, (row.run, row.name, row.digest, row.conversation), row
+            return None
+        run = id_text(known[0][0])
+        row_of = await self.row(run)
+        if row_of is not None and not row_of.damage and (row_of.tenant, row_of.key) != (tenant, key):
+            row_of = replace(row_of, damage="its key leads to another run")
+        return run, known[0], row_of
+
+    async def page(self, run: RunId, after: Cursor, *, chunks: bool, limit: int) -> Page:
+        """Return what follows a cursor, as it all stood at one moment."""
+        rows, entries, ahead = await self.ask(partial(self._page, _id(run), after, limit, chunks))
+        if not rows:
+            raise NotFound(f"run {run}")
+        previous, page, more = cut(entries, after.seq, limit)
+        return Page(read_row(rows[0]), page, [] if more else _fit(ahead), previous, more)
+
+    async def _page(
+        self, raw: Id, after: Cursor, limit: int, chunks: bool, connection: Async
+    ) -> tuple[list[Row], list[Row], list[Row]]:
+        async with connection.pipeline():
+            await connection.execute(_SNAPSHOT)
+            row = await connection.execute(self.names(_BY_ID), [raw], binary=True)
+            entries = await connection.execute(self.names(_ENTRIES), [raw, after.seq, limit + 2], binary=True)
+            ahead = None
+            if chunks:
+                asked = [raw, *after, limits.PAGE_ENTRIES]
+                ahead = await connection.execute(self.names(_CHUNKS), asked, binary=True)
+            await connection.execute(b"COMMIT")
+        return await row.fetchall(), await entries.fetchall(), await ahead.fetchall() if ahead is not None else []
+
+    async def last(self, run: RunId) -> Page | None:
+        """Return a run's row and, if it has ended, its last entry."""
+        row = await self.row(run)
+        if row is None:
+            return None
+        if row.damage or not row.status.terminal:
+            return Page(row, (), (), ZERO, False)
+        # Entries never change, so the row may be looked at first and needs no snapshot with them.
+        entries = await self.rows(_ENTRIES, [_id(run), max(row.last_seq - 1, 0), 3])
+        previous, page, _ = cut(entries, max(row.last_seq - 1, 0), 1)
+        return Page(row, page, (), previous, False)
+
+    async def inbox(self, run: RunId) -> Sequence[Post]:
+        """Return the posts that wait."""
+        rows, counted, posts = await self.ask(partial(self._inbox, _id(run)))
+        if not rows:
+            return []
+        row = read_row(rows[0])
+        if counted != [(row.inbox_seq, row.inbox_seq, 0)]:
+            raise Damaged(run=run, seq=None, what="its inbox does not hold the posts that its row counts")
+        return [read_post(run, values, numbered=False) for values in posts]
+
+    async def _inbox(self, raw: Id, connection: Async) -> tuple[list[Row], list[Row], list[Row]]:
+        async with connection.pipeline():
+            await connection.execute(_SNAPSHOT)
+            row = await connection.execute(self.names(_BY_ID), [raw], binary=True)
+            counted = await connection.execute(self.names(_COUNTED), [raw], binary=True)
+            waiting = await connection.execute(self.names(_WAITING), [raw], binary=True)
+            await connection.execute(b"COMMIT")
+        return await row.fetchall(), await counted.fetchall(), await waiting.fetchall()
+
+    async def runs(self, which: RunFilter) -> Sequence[RunRow]:
+        """Return a page of rows, newest first."""
+        where: list[str] = ["TRUE"]
+        values: list[Any] = []
+
+        def add(text: str, *given: Any) -> None:
+            values.extend(given)
+            places = iter(range(len(values) - len(given) + 1, len(values) + 1))
+            where.append("".join(f"${next(places)}" if letter == "?" else letter for letter in text))
+
+        if which.before is not None:
+            add("r.run < ?", _id(which.before))
+        if which.status is Status.RUNNING:
+            add("r.owner IS NOT NULL")
+        elif which.status is not None:
+            add("r.status = ?" + ("" if which.status.terminal else " AND r.owner IS NULL"), str(which.status))
+        for column, value in (("name", which.name), ("key", which.key)):
+            if value is not None:
+                add(f"r.{column} = ?", value)
+        if which.prefix:
+            add("r.run BETWEEN ? AND ?", *(Id.fromhex(which.prefix.ljust(32, digit)) for digit in "0f"))
+        for label, value in which.labels.items():
+            add("r.labels::jsonb ->> ? = ?", label, value)
+        values.append(which.limit)
+        sql = f"{SELECT} WHERE {' AND '.join(where)} ORDER BY r.run DESC LIMIT ${len(values)}"
+        return [read_row(row) for row in await self.rows(sql, values)]
+
+    async def blob(self, tenant: str, digest: str) -> bytes:
+        """Return a blob's bytes, checked."""
+        try:
+            raw = bytes.fromhex(digest)
+        except ValueError:
+            raise NotFound(f"blob {digest}") from None
+        rows = await self.rows("SELECT body FROM hf_blobs WHERE tenant = $1 AND digest = $2", [tenant, raw])
+        if not rows:
+            raise NotFound(f"blob {digest}")
+        body: bytes = rows[0][0]
+        if sha256(body).hexdigest() != digest:
+            raise Damaged(run="", seq=None, what=f"blob {digest} does not have the bytes its digest says")
+        return body
+
+
+def _id(run: RunId) -> Id:
+    return Id(id_bytes(run))
+
+
+def cut(rows: Sequence[Row], after: int, limit: int) -> tuple[bytes, list[StoredEntry], bool]:
+    """Return a page's worth of rows: the checksum before it, its entries, and whether more follow."""
+    entries: list[StoredEntry] = []
+    previous, size = ZERO, 0
+    for values in rows:
+        if values[0] == after:
+            previous = values[6]
+            continue
+        if entries and (len(entries) == limit or size > limits.PAGE_BYTES):
+            return previous, entries, True
+        entries.append(StoredEntry(*values))
+        size += len(values[5])
+    return previous, entries, False
+
+
+def _fit(rows: Sequence[Row]) -> list[StoredChunk]:
+    chunks: list[StoredChunk] = []
+    size = 0
+    for row in rows:
+        if chunks and size > limits.PAGE_BYTES:
+            break
+        chunks.append(StoredChunk(*row))
+        size += len(row[7])
+    return chunks

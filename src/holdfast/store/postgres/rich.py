@@ -1,0 +1,144 @@
+"""Commits that make more true than entries and a row, each in a transaction of its own."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from holdfast.core.checksum import StoredEntry
+from holdfast.core.ids import id_bytes
+from holdfast.store.postgres.arrays import Bytes, Ids, Integers, Texts
+from holdfast.store.postgres.connection import Async, Names, Plain
+from holdfast.store.postgres.ops import (
+    CommitOp,
+    CreateOp,
+    commit_call,
+    commit_outcomes,
+    create_call,
+    create_outcomes,
+)
+from holdfast.store.postgres.writer import Refused
+from holdfast.store.protocol import Committed, Created, NewBlob, NewPost, RunRow
+from holdfast.store.rows import post_guard
+
+Statement = tuple[str, Sequence[Any]]
+_LOCK_ALL: Final = """
+    SELECT 1 FROM hf_runs WHERE number = $1 OR run = ANY($2) ORDER BY number FOR NO KEY UPDATE
+"""
+POST: Final = "SELECT place, outcome, seq FROM hf_post($1, $2, $3, $4, $5, $6, $7)"
+_BLOBS: Final = """
+    WITH b AS (
+        INSERT INTO hf_blobs (tenant, digest, enc, touched_at, body)
+        SELECT $1::text, b.digest, 0, $2::bigint, b.body FROM unnest($3::bytea[], $4::bytea[]) AS b(digest, body)
+         ORDER BY b.digest
+        -- With its body: whoever stores it again must not rely on bytes that damage has changed since.
+        ON CONFLICT (tenant, digest) DO UPDATE SET touched_at = excluded.touched_at, body = excluded.body RETURNING id
+    )
+    INSERT INTO hf_blob_refs (run, seq, blob) SELECT $5::bigint, $6::bigint, id FROM b ON CONFLICT DO NOTHING
+"""
+_BUDGET: Final = """
+    INSERT INTO hf_budgets AS b (run, channel, total, reserved, spent, unknown)
+    VALUES ($1::bigint, $2::text, $3::bigint, $4::bigint, $5::bigint, $6::boolean)
+    ON CONFLICT (run, channel) DO UPDATE SET total = b.total + excluded.total,
+       reserved = b.reserved + excluded.reserved, spent = b.spent + excluded.spent,
+       unknown = b.unknown OR excluded.unknown
+"""
+_CURSOR: Final = """
+    INSERT INTO hf_conversations (tenant, conversation, last_turn, harness, cursor)
+    VALUES ($1::text, $2::text, 0, $3::text, $4::bytea)
+    ON CONFLICT (tenant, conversation) DO UPDATE SET harness = excluded.harness, cursor = excluded.cursor
+"""
+
+
+def post_values(posts: Sequence[NewPost], at: int) -> list[Any]:
+    """Return what `hf_post` is called with."""
+    raw = [(id_bytes(post.run), int(post.control), post) for post in posts]
+    return [
+        Ids([run for run, _, _ in raw]),
+        Texts([post.kind for post in posts]),
+        Texts([post.key for post in posts]),
+        Integers([control for _, control, _ in raw]),
+        Integers([at] * len(posts)),
+        # The seq is given by the database and so not in the CRC; a gap in the inbox shows by itself.
+        Integers([post_guard(run, 0, p.kind, p.key, control, at, 0, p.body) for run, control, p in raw]),
+        Bytes([post.body for post in posts]),
+    ]
+
+
+def blob_call(row: RunRow, entries: Sequence[StoredEntry], blobs: Sequence[NewBlob]) -> Statement:
+    """Return the statement that writes blobs and their references with the last of these entries."""
+    kept = {blob.digest: blob.body for blob in blobs}
+    digests = Bytes([bytes.fromhex(digest) for digest in kept])
+    last = entries[-1]
+    return _BLOBS, [row.tenant, last.at, digests, Bytes(list(kept.values())), row.number, last.seq]
+
+
+class Rich:
+    """Does such ops inside a transaction that is open on the connection."""
+
+    def __init__(self, names: Names, take_number: Callable[[], int]) -> None:
+        self._names, self._take_number = names, take_number
+
+    async def __call__(self, connection: Async, op: Any) -> Any:
+        """Do it and return its outcome.
+
+        Raises:
+            Refused: nothing of it may become true.
+        """
+        if isinstance(op, CreateOp):
+            return await self._create(connection, op)
+        assert isinstance(op, CommitOp)
+        if op.change.posts:
+            targets = Ids([id_bytes(post.run) for post in op.change.posts])
+            await connection.execute(self._names(_LOCK_ALL), [op.lease.row.number, targets])
+        statement, values = commit_call([op])
+        rows = await (await connection.execute(self._names(statement), values, binary=True)).fetchall()
+        (outcome,) = commit_outcomes([op], rows)
+        if not isinstance(outcome, Committed):
+            raise Refused(outcome)
+        async with connection.pipeline():
+            for statement, given in self.statements(op):
+                await connection.execute(self._names(statement), given)
+        return outcome
+
+    async def _create(self, connection: Async, op: CreateOp) -> Any:
+        statement, values = create_call([op])
+        rows = await (await connection.execute(self._names(statement), values, binary=True)).fetchall()
+        (outcome,) = create_outcomes([op], rows)
+        if isinstance(outcome, Created):
+            statement, given = blob_call(op.row, [op.new.first], op.new.blobs)
+            await connection.execute(self._names(statement), given)
+        return outcome
+
+    def write(self, connection: Plain, op: CommitOp) -> Any:
+        """Do a commit inside a plain connection's transaction.
+
+        Raises:
+            Refused: nothing of it may become true.
+        """
+        statement, values = commit_call([op])
+        (outcome,) = commit_outcomes([op], connection.execute(self._names(statement), values, binary=True).fetchall())
+        if not isinstance(outcome, Committed):
+            raise Refused(outcome)
+        for statement, given in self.statements(op):
+            connection.execute(self._names(statement), given)
+        return outcome
+
+    def statements(self, op: CommitOp) -> list[Statement]:
+        """Return what a commit does beside its entries and its row, in order."""
+        change, row = op.change, op.lease.row
+        at = op.values[6]
+        made: list[Statement] = []
+        if change.blobs:
+            made.append(blob_call(row, change.entries, change.blobs))
+        for child in change.children:
+            made.append(create_call([CreateOp(child, self._take_number(), None, None)]))
+            if child.blobs:
+                made.append(blob_call(row, [child.first], child.blobs))
+        if change.posts:
+            made.append((POST, post_values(change.posts, at)))
+        for move in change.budget:
+            made.append(
+                (_BUDGET, [row.number, move.channel, move.total, move.reserved, move.spent, bool(move.unknown)])
+            )
+        if change.cursor is not None and row.conversation is not None:
+            made.append((_CURSOR, [row.tenant, row.conversation, *change.cursor]))
+        return made

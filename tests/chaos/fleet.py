@@ -1,0 +1,97 @@
+"""A fleet that loses a worker every second: every run ends, and nothing is done twice."""
+
+import asyncio
+import itertools
+import random
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+import holdfast as hf
+from tests.chaos.caller import Caller, check_store, judge
+from tests.chaos.campaign import Result, Shared, Tick
+from tests.chaos.crew import Berth, Crew, Silent
+from tests.chaos.judge import Broken
+from tests.chaos.sites import Site, Sites, file_site, schema_site
+from tests.chaos.verdict import Story
+from tests.rigs.server import Server
+
+LEASE_SECONDS: Final = 3.0
+WORKERS: Final = 4
+KILL_SECONDS: Final = 1.0
+_MOST_EFFECTS: Final = 5
+_AT_ONCE: Final = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Survived:
+    """What a fleet came to: its tales, and how many workers it lost."""
+
+    stories: Sequence[Story]
+    kills: int
+
+    @property
+    def doubts(self) -> int:
+        """How many effects were cut off by a death, so that nobody knows of them."""
+        return sum("in doubt" in story.result for story in self.stories)
+
+
+class Fleet:
+    """Workers on one store that are killed one after the other, half of them between an effect and its record."""
+
+    def __init__(self, site: Site, seed: int, *, twin: str = "") -> None:
+        self._site, self._chance = site, random.Random(seed)
+        self._berth = Berth(site.address, site.ledger, LEASE_SECONDS, twin)
+        self._kills = 0
+        self._names = (f"hand{number}" for number in itertools.count(1))
+
+    def survive(self, runs: int, *, kill_seconds: float = KILL_SECONDS) -> Survived:
+        """See so many tales to their ends while workers die, and judge them.
+
+        Raises:
+            Broken: a promise was broken.
+        """
+        with Crew(self._berth) as crew, ThreadPoolExecutor(1) as calling:
+            crew.launch(*itertools.islice(self._names, WORKERS))
+            told = calling.submit(asyncio.run, Caller(crew, at_once=_AT_ONCE).tell_all(range(runs), ["pay"]))
+            while not wait([told], timeout=kill_seconds).done:
+                self._kill(crew)
+            stories = told.result()
+            judge(crew, stories)
+        asyncio.run(check_store(self._site.address))
+        return Survived(stories, self._kills)
+
+    def _kill(self, crew: Crew) -> None:
+        """Kill one and start another, unless the one before is not replaced yet."""
+        if not all(hand.worker for hand in crew.hands):
+            return
+        victim = self._chance.choice(crew.hands)
+        self._kills += 1
+        if self._kills % 2 == 1:
+            victim.halt("effect-ends", self._chance.randint(1, _MOST_EFFECTS))
+            # It may not have so much to do any more.
+            with suppress(Silent):
+                victim.wait_for("at effect-ends", seconds=KILL_SECONDS)
+        crew.replace(victim, next(self._names))
+
+
+def campaign(seed: int, wanted: int, tick: Tick) -> Result:
+    """See `wanted` runs to their ends, half of them on each database."""
+    shared, started = Shared(tick), time.monotonic()
+    with Server() as server:
+        places: Sequence[tuple[str, Sites]] = (("sqlite", file_site), ("postgresql", partial(schema_site, server)))
+        for kind, sites in places:
+            with sites() as site:
+                try:
+                    survived = Fleet(site, seed).survive(wanted // 2)
+                except (Broken, Silent, hf.HoldfastError) as error:
+                    shared.done(wanted // 2, f"on {kind}: {error!r}", broken=1)
+                    continue
+            counts = {"runs": len(survived.stories), "kills": survived.kills, "doubts": survived.doubts}
+            shared.done(wanted // 2, None, **counts, **{f"on_{kind}": len(survived.stories)})
+    shared.result.seconds = time.monotonic() - started
+    return shared.result

@@ -1,0 +1,87 @@
+"""The store on PostgreSQL keeps the contract of every store."""
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+from urllib.parse import quote, urlsplit
+
+import psycopg
+import pytest
+
+from holdfast.core.ids import RunId
+from holdfast.store.clock import Clock
+from holdfast.store.postgres import PostgresStore
+from holdfast.store.protocol import Store
+from holdfast.testing.contract import OpenStore, StoreContract
+from tests.rigs.server import plain
+
+
+class TestPostgresStore(StoreContract):
+    """A database shared by many machines is held to the same promises."""
+
+    FORBIDDEN: ClassVar[Sequence[str]] = (
+        "COMMIT",
+        "END",
+        "ROLLBACK",
+        "BEGIN",
+        "SAVEPOINT mine",
+        "PREPARE TRANSACTION 'mine'",
+        "SELECT 1; COMMIT",
+        "/* quietly */ COMMIT",
+        "SET search_path = holdfast",
+        "LISTEN mine",
+        "DO $$ BEGIN PERFORM 1; END $$",
+        "SELECT * FROM hf_runs",
+        "SELECT count(*) FROM HF_ENTRIES",
+        'SELECT * FROM "holdfast"."hf_runs"',
+        "DELETE FROM hf_entries",
+        "UPDATE hf_runs SET fence = 99",
+        "INSERT INTO accounts SELECT worker, 1 FROM hf_workers",
+        "DROP TABLE hf_posts",
+        "ALTER TABLE hf_runs ADD COLUMN mine text",
+        "CREATE TABLE hf_mine (n INTEGER)",
+        "CREATE INDEX mine ON hf_runs (name)",
+    )
+    ENDS_ITSELF: ClassVar[str] = "INSERT INTO accounts VALUES ('ann', 5)"
+
+    @pytest.fixture
+    def open_store(self, postgres_address: str) -> OpenStore:
+        """A schema of its own, in which the user's tables are made too."""
+        self.address = postgres_address
+        schema = dict(pair.split("=") for pair in urlsplit(postgres_address).query.split("&"))["schema"]
+        address = f"{postgres_address}&options={quote(f'-c search_path={schema}')}"
+
+        async def open_store(clock: Clock) -> Store:
+            return await PostgresStore.open(address, clock=clock)
+
+        return open_store
+
+    def rows(self, sql: str, *values: Any) -> list[Any]:
+        """Run one statement in the store's schema, behind its back."""
+        with psycopg.connect(plain(self.address), autocommit=True) as connection:
+            cursor = connection.execute(sql.encode(), values)
+            return cursor.fetchall() if cursor.description else []
+
+    async def forget_run(self, store: Store, run: RunId) -> None:
+        """Delete the run's rows, but not its key's."""
+        for table, column in (("hf_entries", "run"), ("hf_posts", "run"), ("hf_runs", "number")):
+            self.rows(f"DELETE FROM {table} WHERE {column} = (SELECT number FROM hf_runs WHERE run = %s::uuid)", run)
+
+    async def damage_blob(self, store: Store, tenant: str, digest: str) -> None:
+        """Cut the last byte off."""
+        sql = "UPDATE hf_blobs SET body = substr(body, 1, length(body) - 1) WHERE tenant = %s AND digest = %s"
+        self.rows(sql, tenant, bytes.fromhex(digest))
+
+    async def budget_of(self, store: Store, run: RunId, channel: str) -> tuple[int, int, int, bool] | None:
+        """Read the row."""
+        sql = (
+            "SELECT b.total, b.reserved, b.spent, b.unknown FROM hf_budgets b JOIN hf_runs r ON r.number = b.run "
+            "WHERE r.run = %s::uuid AND b.channel = %s"
+        )
+        found = self.rows(sql, run, channel)
+        return found[0] if found else None
+
+    async def cursor_of(self, store: Store, tenant: str, conversation: str) -> tuple[str, bytes] | None:
+        """Read the row."""
+        sql = "SELECT harness, cursor FROM hf_conversations WHERE tenant = %s AND conversation = %s"
+        found = self.rows(sql, tenant, conversation)
+        return found[0] if found else None
