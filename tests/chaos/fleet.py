@@ -49,15 +49,17 @@ class Fleet:
         self._kills = 0
         self._names = (f"hand{number}" for number in itertools.count(1))
 
-    def survive(self, runs: int, *, kill_seconds: float = KILL_SECONDS) -> Survived:
-        """See so many tales to their ends while workers die, and judge them.
+    def survive(self, runs: int, *, first: int = 0, kill_seconds: float = KILL_SECONDS) -> Survived:
+        """See so many tales to their ends, from the `first` on, while workers die, and judge them.
 
         Raises:
             Broken: a promise was broken.
         """
         with Crew(self._berth) as crew, ThreadPoolExecutor(1) as calling:
             crew.launch(*itertools.islice(self._names, WORKERS))
-            told = calling.submit(asyncio.run, Caller(crew, at_once=_AT_ONCE).tell_all(range(runs), ["pay"]))
+            told = calling.submit(
+                asyncio.run, Caller(crew, at_once=_AT_ONCE).tell_all(range(first, first + runs), ["pay"])
+            )
             while not wait([told], timeout=kill_seconds).done:
                 self._kill(crew)
             stories = told.result()

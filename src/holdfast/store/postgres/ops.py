@@ -1,12 +1,14 @@
 """What goes through the writer, kind by kind: a batch of one kind is one call of a function in the database."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final, Protocol
 
 from msgspec.structs import replace
 
 from holdfast.core.ids import RunId, WorkerId, id_bytes, id_text
 from holdfast.store.bell import Bells
+from holdfast.store.page import ending
 from holdfast.store.postgres.arrays import Bytes, Ids, Integers, Texts
 from holdfast.store.protocol import (
     Commit,
@@ -19,7 +21,6 @@ from holdfast.store.protocol import (
     NewChunk,
     NewRun,
     Outcome,
-    Page,
 )
 from holdfast.store.rows import Seal, first_row, fixed_of, guard, moving_of, seal
 
@@ -110,23 +111,11 @@ class CommitOp:
             return
         to = change.change
         ended = to is not None and to.status.terminal
-        bells.ring(self.run, moved=to is not None, ending=self._ending if ended else None)
+        bells.ring(self.run, moved=to is not None, ending=partial(ending, self.lease, change) if ended else None)
         for post in change.posts:
             bells.ring(post.run)
         if change.posts or change.children or (to is not None and not to.status.terminal):
             bells.ring(None)
-
-    def _ending(self) -> Page:
-        """Return what a reader would now find of a run that this commit ended."""
-        change, to = self.change, self.change.change
-        assert to is not None
-        last = change.entries[-1]
-        row = replace(
-            self.lease.row, status=to.status, reason=to.reason, due_at=None, owner=None, last_seq=last.seq,
-            head=last.checksum, updated_at=last.at,
-        )  # fmt: skip
-        before = change.entries[-2].checksum if len(change.entries) > 1 else change.previous
-        return Page(row, [last], (), before, False)
 
 
 class CreateOp:

@@ -13,11 +13,12 @@ from msgspec.structs import replace
 from psycopg_pool import AsyncConnectionPool
 
 from holdfast.core import limits
-from holdfast.core.checksum import ZERO, StoredEntry
+from holdfast.core.checksum import ZERO
 from holdfast.core.cursor import Cursor
 from holdfast.core.errors import Damaged, NotFound
 from holdfast.core.ids import RunId, id_bytes, id_text
 from holdfast.core.status import Status
+from holdfast.store.page import cut
 from holdfast.store.postgres.address import Address
 from holdfast.store.postgres.arrays import Id
 from holdfast.store.postgres.connection import (
@@ -227,21 +228,6 @@ class Reader:
 
 def _id(run: RunId) -> Id:
     return Id(id_bytes(run))
-
-
-def cut(rows: Sequence[Row], after: int, limit: int) -> tuple[bytes, list[StoredEntry], bool]:
-    """Return a page's worth of rows: the checksum before it, its entries, and whether more follow."""
-    entries: list[StoredEntry] = []
-    previous, size = ZERO, 0
-    for values in rows:
-        if values[0] == after:
-            previous = values[6]
-            continue
-        if entries and (len(entries) == limit or size > limits.PAGE_BYTES):
-            return previous, entries, True
-        entries.append(StoredEntry(*values))
-        size += len(values[5])
-    return previous, entries, False
 
 
 def _fit(rows: Sequence[Row]) -> list[StoredChunk]:

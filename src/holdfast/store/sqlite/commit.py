@@ -1,13 +1,13 @@
 """One commit: the check and the write in one statement, and whatever becomes true with it."""
 
 import contextlib
+from functools import partial
 from typing import Any, Final
-
-from msgspec.structs import replace
 
 from holdfast.core.errors import Damaged
 from holdfast.store.bell import Bells
-from holdfast.store.protocol import Commit, Committed, HeadMoved, InboxMoved, Lease, LeaseLost, Outcome, Page
+from holdfast.store.page import ending
+from holdfast.store.protocol import Commit, Committed, HeadMoved, InboxMoved, Lease, LeaseLost, Outcome
 from holdfast.store.rows import Seal
 from holdfast.store.sqlite.beside import add_blobs, add_post, drop_chunks
 from holdfast.store.sqlite.creating import create
@@ -126,18 +126,6 @@ class CommitOp:
             return HeadMoved(last_seq)
         return InboxMoved(inbox_seq, control_seq)
 
-    def _ending(self) -> Page:
-        """Return what a reader would now find of a run that this commit ended."""
-        change, to = self._change, self._change.change
-        assert to is not None
-        last = change.entries[-1]
-        row = replace(
-            self._lease.row, status=to.status, reason=to.reason, due_at=None, owner=None, last_seq=last.seq,
-            head=last.checksum, updated_at=last.at,
-        )  # fmt: skip
-        before = change.entries[-2].checksum if len(change.entries) > 1 else change.previous
-        return Page(row, [last], (), before, False)
-
     def settled(self, db: Db) -> Outcome | None:
         """Say, under the write lock, whether a COMMIT of unknown outcome took: the head's checksum tells."""
         found = db.rows("SELECT head, last_seq FROM hf_runs WHERE number = ?", (self._lease.row.number,))
@@ -151,7 +139,9 @@ class CommitOp:
         if outcome.__class__ is not Committed:
             return
         ended = change.change is not None and change.change.status.terminal
-        bells.ring(self.run, moved=change.change is not None, ending=self._ending if ended else None)
+        bells.ring(
+            self.run, moved=change.change is not None, ending=partial(ending, self._lease, change) if ended else None
+        )
         for post in change.posts:
             bells.ring(post.run)
         if change.posts or change.children or (change.change is not None and not change.change.status.terminal):

@@ -1,7 +1,7 @@
 """The read side of a SQLite file: a connection that only reads, unless the writing one is idle and its pages warm."""
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
 from typing import Any, Final
@@ -14,6 +14,7 @@ from holdfast.core.cursor import Cursor
 from holdfast.core.errors import Damaged, NotFound, StoreUnavailable
 from holdfast.core.ids import RunId, id_bytes
 from holdfast.core.status import Status
+from holdfast.store.page import cut
 from holdfast.store.protocol import Page, Post, RunFilter, RunRow, StoredChunk
 from holdfast.store.rows import POSTS, SELECT, read_post, read_row
 from holdfast.store.sqlite.connection import connect, translated
@@ -182,24 +183,9 @@ class Reader:
 def _page(connection: apsw.Connection, number: int, after: int, limit: int) -> tuple[bytes, list[StoredEntry], bool]:
     asked = (number, after, limit + 2)
     try:
-        return _cut(connection.execute(_ENTRIES, asked), after, limit)
+        return cut(connection.execute(_ENTRIES, asked), after, limit)
     except UnicodeDecodeError:
-        return _cut(fetch_raw(connection, _ENTRIES, asked), after, limit)
-
-
-def _cut(rows: Iterable[Any], after: int, limit: int) -> tuple[bytes, list[StoredEntry], bool]:
-    """Return a page's worth of rows: the checksum before it, its entries, and whether more follow."""
-    entries: list[StoredEntry] = []
-    previous, size = ZERO, 0
-    for values in rows:
-        if values[0] == after:
-            previous = values[6]
-            continue
-        if entries and (len(entries) == limit or size > limits.PAGE_BYTES):
-            return previous, entries, True
-        entries.append(StoredEntry(*values))
-        size += len(values[5]) if isinstance(values[5], bytes | str) else 0
-    return previous, entries, False
+        return cut(fetch_raw(connection, _ENTRIES, asked), after, limit)
 
 
 def _chunks(connection: apsw.Connection, number: int, after: Cursor) -> list[StoredChunk]:
