@@ -17,7 +17,7 @@ _EXITS = re.compile(r"\s+# exits with (\d+)$")
 def environment() -> dict[str, str]:
     """Return an environment in which `python` and `holdfast` are the ones under test, and no store is named."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
-    # The workplace's own settings must not change what a reader would see.
+    # Settings of this machine must not change what a reader would see.
     kept |= {"PATH": f"{Path(sys.executable).parent}:{kept.get('PATH', '')}", "NO_COLOR": "1", "COLUMNS": "120"}
     return kept
 
