@@ -169,12 +169,13 @@ async def test_an_entry_of_a_newer_version_waits_for_code_that_can_read_it(stage
 async def test_no_more_runs_are_driven_at_once_than_allowed(stage: Stage) -> None:
     """`concurrency` bounds a process; the rest waits its turn and nothing is forgotten."""
     now, most = 0, 0
+    three = asyncio.Barrier(3)
 
     async def act() -> None:
         nonlocal now, most
         now += 1
         most = max(most, now)
-        await asyncio.sleep(0.01)
+        await three.wait()
         now -= 1
 
     @hf.durable

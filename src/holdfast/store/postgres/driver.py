@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import os
-import random
 import tempfile
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
@@ -19,6 +18,7 @@ from holdfast.store.bell import Bell, Bells
 from holdfast.store.clock import Clock
 from holdfast.store.postgres import leasing
 from holdfast.store.postgres.address import Address, parse
+from holdfast.store.postgres.claiming import Claims
 from holdfast.store.postgres.clock import ServerClock
 from holdfast.store.postgres.connection import Async, Names, connect
 from holdfast.store.postgres.heart import BEAT, PostgresHeart
@@ -97,7 +97,7 @@ class PostgresStore:
         self._refilling: asyncio.Task[None] | None = None
         self._workers: dict[WorkerId, int] = {}
         self._held: dict[RunId, tuple[Lease, Seal]] = {}
-        self._claiming = asyncio.Lock()
+        self._claims = Claims(self._reader, clock)
         self._closed = False
 
     @classmethod
@@ -260,78 +260,10 @@ class PostgresStore:
     ) -> Sequence[Lease]:
         if limit < 1 or not serves or runs == []:
             return []
-        leases: list[Lease] = []
-        # One at a time in a process, and again where a neighbour was quicker.
-        async with self._claiming:
-            for _ in range(4):
-                rows = await self._candidates(serves, limit - len(leases), runs, suspects)
-                sound = await self._set_aside(rows)
-                if not sound:
-                    break
-                suspects = suspects and not any(row.stalls for row in sound)
-                taken = await self._claim(worker, sound)
-                leases += taken
-                if len(taken) == len(sound) or len(leases) >= limit:
-                    break
+        leases = await self._claims.take(worker, serves, limit=limit, runs=runs, suspects=suspects)
+        if leases and worker not in self._workers:
+            await self._worker_number(worker)
         return leases
-
-    async def _candidates(
-        self, serves: Mapping[str, str], limit: int, runs: Sequence[RunId] | None, suspects: bool
-    ) -> list[tuple[RunRow, int]]:
-        """Return what may be claimed, with its stored CRC: what is due, the longest first, then what a post wakes."""
-        if runs is not None:
-            rows = [(read_row(row), row[-3]) for row in await self._reader.rows(leasing.BY_ID, leasing.by_id(runs))]
-            order = {run: place for place, run in enumerate(runs)}
-            now = await self._server_now()
-            rows = [(row, stored) for row, stored in rows if leasing.may_claim(row, serves, now)]
-            return sorted(rows, key=lambda item: order[item[0].run])[:limit]
-        found = await self._found(serves, limit, suspicious=False)
-        if suspects and len(found) < limit:
-            suspicious = await self._found(serves, leasing.ENOUGH, suspicious=True)
-            found += sorted(suspicious, key=lambda item: 0 if item[0].damage else item[0].stalls)[:1]
-        return found
-
-    async def _found(self, serves: Mapping[str, str], limit: int, *, suspicious: bool) -> list[tuple[RunRow, int]]:
-        asked = leasing.question(serves, suspicious, self._clock.given, max(limit, leasing.ENOUGH))
-        start = random.randrange(leasing.BUCKETS)
-        due = [(read_row(row), row[-3]) for row in await self._reader.rows(leasing.DUE, [*asked, start])]
-        due.sort(key=lambda item: (item[0].due_at or 0, item[0].run))
-        if len(due) < limit:
-            seen = {row.number for row, _ in due}
-            posted = [(read_row(row), row[-3]) for row in await self._reader.rows(leasing.POSTED, asked)]
-            due += [item for item in posted if item[0].number not in seen]
-        return due[:limit]
-
-    async def _set_aside(self, rows: Sequence[tuple[RunRow, int]]) -> list[RunRow]:
-        """Take what is damaged, or never makes progress, out of the way; return the others."""
-        sound: list[RunRow] = []
-        for row, stored in rows:
-            reason = f"damaged: {row.damage}" if row.damage else ""
-            if not reason and row.stalls >= limits.STALLS:
-                reason = f"no_progress: {row.stalls} workers died or gave up without a new entry"
-            if reason:
-                await self._reader.rows(leasing.SET_ASIDE, leasing.aside_values(row, stored, reason))
-            else:
-                sound.append(row)
-        return sound
-
-    async def _claim(self, worker: WorkerId, rows: Sequence[RunRow]) -> list[Lease]:
-        async with self._reader.connection() as connection:
-            cursor = await connection.execute(
-                self._names(leasing.CLAIM), leasing.claim_values(worker, rows), binary=True
-            )
-            taken = {number: counters for number, *counters in await cursor.fetchall()}
-        if taken:
-            self._workers[worker] = next(iter(taken.values()))[-1]
-        return [leasing.lease(row, worker, taken[row.number][:3]) for row in rows if row.number in taken]
-
-    async def _server_now(self) -> int:
-        if self._clock.given is not None:
-            return self._clock.given
-        asked = self._clock.mark()
-        [(now,)] = await self._reader.rows(f"SELECT {MICROS}")
-        self._clock.saw(now, asked)
-        return int(now)
 
     async def register(self, worker: WorkerId, *, lock: str | None, about: Mapping[str, str] = {}) -> None:
         said = msgspec.json.encode(dict(about)).decode()
@@ -346,7 +278,7 @@ class PostgresStore:
         return bool(await self._reader.rows(f"{BEAT} RETURNING 1", [worker, self._clock.given]))
 
     async def workers(self) -> Sequence[WorkerRow]:
-        await self._server_now()
+        await self._reader.look_at(self._clock)
         rows = await self._reader.rows(_WORKERS)
         return [
             WorkerRow(worker, pulse, started_at, lock, leases, _ABOUT.decode(about), beat_at)

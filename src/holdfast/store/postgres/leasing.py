@@ -42,7 +42,7 @@ CLAIM: Final = """
     )
     UPDATE hf_runs r SET owner = w.number, fence = h.fence, attempt = h.attempt, stalls = h.stalls, guard = h.guard
       FROM held h, w WHERE r.number = h.number
-    RETURNING r.number, r.inbox_seq, r.control_seq, r.seen_seq, r.owner
+    RETURNING r.number, r.inbox_seq, r.control_seq, r.seen_seq
 """
 # A damaged row keeps its wrong CRC (none is given): what is damaged must stay visible.
 SET_ASIDE: Final = """

@@ -21,6 +21,7 @@ from holdfast.core.status import Status
 from holdfast.store.page import cut
 from holdfast.store.postgres.address import Address
 from holdfast.store.postgres.arrays import Id
+from holdfast.store.postgres.clock import ServerClock
 from holdfast.store.postgres.connection import (
     CONNECT_SECONDS,
     OPTIONS,
@@ -30,6 +31,7 @@ from holdfast.store.postgres.connection import (
     is_worth_another_try,
     translated,
 )
+from holdfast.store.postgres.opening import MICROS
 from holdfast.store.protocol import Page, Post, RunFilter, RunRow, StoredChunk
 from holdfast.store.rows import POSTS, SELECT, read_post, read_row
 
@@ -110,6 +112,15 @@ class Reader:
             return await cursor.fetchall() if cursor.description else []
 
         return await self.ask(question)
+
+    async def look_at(self, clock: ServerClock) -> int:
+        """Return the server's time, and let the clock know it."""
+        if clock.given is not None:
+            return clock.given
+        asked = clock.mark()
+        [(now,)] = await self.rows(f"SELECT {MICROS}")
+        clock.saw(now, asked)
+        return int(now)
 
     async def row(self, run: RunId) -> RunRow | None:
         """Return a run's row."""

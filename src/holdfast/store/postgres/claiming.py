@@ -1,0 +1,88 @@
+"""Claiming on PostgreSQL: look at what is due, set aside what cannot be driven, and take what is still as it was."""
+
+import asyncio
+import random
+from collections.abc import Mapping, Sequence
+
+from holdfast.core import limits
+from holdfast.core.ids import RunId, WorkerId
+from holdfast.store.postgres import leasing
+from holdfast.store.postgres.clock import ServerClock
+from holdfast.store.postgres.reading import Reader
+from holdfast.store.protocol import Lease, RunRow
+from holdfast.store.rows import read_row
+
+
+class Claims:
+    """One process's claims, one at a time."""
+
+    def __init__(self, reader: Reader, clock: ServerClock) -> None:
+        self._reader, self._clock = reader, clock
+        self._one = asyncio.Lock()
+
+    async def take(
+        self, worker: WorkerId, serves: Mapping[str, str], *, limit: int, runs: Sequence[RunId] | None, suspects: bool
+    ) -> list[Lease]:
+        """Lease up to `limit` runs that are due; of suspects at most one."""
+        leases: list[Lease] = []
+        # One at a time in a process, and again where a neighbour was quicker.
+        async with self._one:
+            for _ in range(4):
+                rows = await self._candidates(serves, limit - len(leases), runs, suspects)
+                sound = await self._set_aside(rows)
+                if not sound:
+                    break
+                suspects = suspects and not any(row.stalls for row in sound)
+                taken = await self._claim(worker, sound)
+                leases += taken
+                if len(taken) == len(sound) or len(leases) >= limit:
+                    break
+        return leases
+
+    async def _candidates(
+        self, serves: Mapping[str, str], limit: int, runs: Sequence[RunId] | None, suspects: bool
+    ) -> list[tuple[RunRow, int]]:
+        """Return what may be claimed, with its stored CRC: what is due, the longest first, then what a post wakes."""
+        if runs is not None:
+            rows = [(read_row(row), row[-3]) for row in await self._reader.rows(leasing.BY_ID, leasing.by_id(runs))]
+            order = {run: place for place, run in enumerate(runs)}
+            now = await self._reader.look_at(self._clock)
+            rows = [(row, stored) for row, stored in rows if leasing.may_claim(row, serves, now)]
+            return sorted(rows, key=lambda item: order[item[0].run])[:limit]
+        found = await self._found(serves, limit, suspicious=False)
+        if suspects and len(found) < limit:
+            suspicious = await self._found(serves, leasing.ENOUGH, suspicious=True)
+            found += sorted(suspicious, key=lambda item: 0 if item[0].damage else item[0].stalls)[:1]
+        return found
+
+    async def _found(self, serves: Mapping[str, str], limit: int, *, suspicious: bool) -> list[tuple[RunRow, int]]:
+        asked = leasing.question(serves, suspicious, self._clock.given, max(limit, leasing.ENOUGH))
+        start = random.randrange(leasing.BUCKETS)
+        due = [(read_row(row), row[-3]) for row in await self._reader.rows(leasing.DUE, [*asked, start])]
+        due.sort(key=lambda item: (item[0].due_at or 0, item[0].run))
+        if len(due) < limit:
+            seen = {row.number for row, _ in due}
+            posted = [(read_row(row), row[-3]) for row in await self._reader.rows(leasing.POSTED, asked)]
+            due += [item for item in posted if item[0].number not in seen]
+        return due[:limit]
+
+    async def _set_aside(self, rows: Sequence[tuple[RunRow, int]]) -> list[RunRow]:
+        """Take what is damaged, or never makes progress, out of the way; return the others."""
+        sound: list[RunRow] = []
+        for row, stored in rows:
+            reason = f"damaged: {row.damage}" if row.damage else ""
+            if not reason and row.stalls >= limits.STALLS:
+                reason = f"no_progress: {row.stalls} workers died or gave up without a new entry"
+            if reason:
+                await self._reader.rows(leasing.SET_ASIDE, leasing.aside_values(row, stored, reason))
+            else:
+                sound.append(row)
+        return sound
+
+    async def _claim(self, worker: WorkerId, rows: Sequence[RunRow]) -> list[Lease]:
+        # Not asked again if the connection is lost: nobody would know which of them are whose.
+        async with self._reader.connection() as connection:
+            statement = self._reader.names(leasing.CLAIM)
+            cursor = await connection.execute(statement, leasing.claim_values(worker, rows), binary=True)
+            taken = {number: counters for number, *counters in await cursor.fetchall()}
+        return [leasing.lease(row, worker, taken[row.number]) for row in rows if row.number in taken]
