@@ -18,8 +18,8 @@ from holdfast.core.errors import Damaged, HoldfastError, StoreError
 from holdfast.engine.function import Durable
 from holdfast.journal import journal
 from holdfast.store import rows
-from holdfast.store.protocol import RunRow
 from holdfast.store.sqlite import SqliteStore, leasing, lookup, reading
+from holdfast.store.value import RunRow
 from holdfast.stream import feed
 
 WAIT_SECONDS: Final = 20.0

@@ -12,7 +12,8 @@ from holdfast.core.ids import RunId, WorkerId
 from holdfast.core.status import Status
 from holdfast.runtime import open_store
 from holdfast.store.postgres import rich, writer
-from holdfast.store.protocol import Committed, InboxMoved, Posted, RowChange, Store
+from holdfast.store.protocol import Store
+from holdfast.store.value import Committed, InboxMoved, Posted, RowChange
 from holdfast.testing.contract.story import SERVES, Pen, a_lease, a_post, a_worker
 from tests.chaos import twins
 

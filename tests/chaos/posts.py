@@ -15,7 +15,7 @@ from typing import Any, Final
 from holdfast.core.errors import Damaged
 from holdfast.core.ids import RunId
 from holdfast.runtime import open_store
-from holdfast.store.protocol import Posted
+from holdfast.store.value import Posted
 from holdfast.testing.contract.story import a_post
 from tests.chaos.campaign import Result, Shared, Tick
 from tests.chaos.crew import ROOT

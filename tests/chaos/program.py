@@ -15,7 +15,8 @@ from holdfast.core.status import Status
 from holdfast.engine.function import Durable
 from holdfast.runtime import Runtime
 from holdfast.store import point
-from holdfast.store.protocol import RunRow, Store, Watch
+from holdfast.store.protocol import Store, Watch
+from holdfast.store.value import RunRow
 from holdfast.stream.event import Chunk, PreviewReset
 from tests.chaos import twins
 from tests.chaos.homes import home, locks

@@ -11,8 +11,9 @@ from holdfast.core.entry import Emitted, RunStarted
 from holdfast.core.ids import RunId, WorkerId, new_worker_id
 from holdfast.journal.journal import Journal
 from holdfast.store import point
-from holdfast.store.protocol import Committed, NewChunk, NewPost, Page, Store
+from holdfast.store.protocol import Store
 from holdfast.store.sqlite import SqliteStore
+from holdfast.store.value import Committed, NewChunk, NewPost, Page
 from holdfast.stream import feed as feed_module
 from holdfast.stream.event import Chunk, Event
 from tests.chaos import judge, twins

@@ -13,11 +13,11 @@ from holdfast.journal.replay import FRESH, Answer, Replay
 from holdfast.store import point
 from holdfast.store.postgres.ops import CommitOp
 from holdfast.store.postgres.writer import Lane
-from holdfast.store.protocol import Lease, NewChunk, NewPost, Posted
 from holdfast.store.rows import post_guard
 from holdfast.store.sqlite import SqliteStore, beside, commit, guard
 from holdfast.store.sqlite.database import Db
 from holdfast.store.sqlite.writer import Do, Writer
+from holdfast.store.value import Lease, NewChunk, NewPost, Posted
 from tests.chaos.world import World
 
 

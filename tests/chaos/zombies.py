@@ -15,7 +15,8 @@ from typing import Any, Final
 import holdfast as hf
 from holdfast.core.ids import RunId
 from holdfast.runtime import Runtime
-from holdfast.store.protocol import RunFilter, RunRow, Store
+from holdfast.store.protocol import Store
+from holdfast.store.value import RunFilter, RunRow
 from tests.chaos.campaign import Result, Shared, Tick
 from tests.chaos.crew import SECONDS, Berth, Crew, Hand, Silent
 from tests.chaos.hand import own, tale

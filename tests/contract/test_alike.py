@@ -21,8 +21,9 @@ from holdfast.core.ids import RunId, WorkerId, new_worker_id
 from holdfast.core.status import Status
 from holdfast.store.memory import MemoryStore
 from holdfast.store.postgres import PostgresStore
-from holdfast.store.protocol import Committed, Created, NewChunk, NewRun, RowChange, RunFilter, Store
+from holdfast.store.protocol import Store
 from holdfast.store.sqlite import SqliteStore
+from holdfast.store.value import Committed, Created, NewChunk, NewRun, RowChange, RunFilter
 from holdfast.testing import MovingClock
 from holdfast.testing.contract.story import NAME, Pen, a_post, a_run
 from tests.rigs.server import in_schema

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.core.status import Status
 from holdfast.store.postgres import PostgresStore
-from holdfast.store.protocol import Committed, NewChunk, RowChange
+from holdfast.store.value import Committed, NewChunk, RowChange
 from holdfast.testing.contract.story import Pen, a_lease, a_post, a_run
 from tests.rigs.server import plain
 

@@ -11,9 +11,9 @@ import apsw
 import pytest
 
 from holdfast.core.errors import Misuse, StoreRefused, StoreUnavailable
-from holdfast.store.protocol import Committed
 from holdfast.store.schema import migrations
 from holdfast.store.sqlite import SqliteStore
+from holdfast.store.value import Committed
 from holdfast.testing.contract.story import Pen, a_lease, journal_of, words
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.core.ids import RunId
-from holdfast.store.protocol import Committed, LeaseLost
 from holdfast.store.sqlite import SqliteStore
+from holdfast.store.value import Committed, LeaseLost
 from holdfast.testing.contract.story import Pen, a_lease, a_run, a_worker, journal_of, words
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -14,7 +14,8 @@ from holdfast.core.entry import Entry
 from holdfast.core.errors import StoreUnavailable
 from holdfast.store.answer import Answer
 from holdfast.store.memory import MemoryStore
-from holdfast.store.protocol import Commit, Lease, Outcome, Pending
+from holdfast.store.protocol import Pending
+from holdfast.store.value import Commit, Lease, Outcome
 from tests.engine.stage import Hurdle, Stage, entries_of, kinds_of, seen, soon
 
 

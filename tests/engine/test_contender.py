@@ -12,7 +12,7 @@ from holdfast.core.ids import WorkerId, new_worker_id
 from holdfast.engine.contender import Contender
 from holdfast.engine.lock import WorkerLock, proof_of_death
 from holdfast.store.memory import MemoryStore
-from holdfast.store.protocol import WorkerRow
+from holdfast.store.value import WorkerRow
 
 OWN = new_worker_id()
 SECONDS = int(limits.LEASE_SECONDS)

@@ -8,7 +8,8 @@ import pytest
 
 import holdfast as hf
 from holdfast.store.memory import MemoryStore
-from holdfast.store.protocol import Commit, Lease, Outcome, Pending
+from holdfast.store.protocol import Pending
+from holdfast.store.value import Commit, Lease, Outcome
 from tests.engine.stage import Hurdle, Stage, kinds_of, soon
 
 

@@ -10,8 +10,8 @@ from holdfast.core import limits
 from holdfast.core.errors import StoreUnavailable
 from holdfast.core.ids import RunId, WorkerId
 from holdfast.store.memory import MemoryStore
-from holdfast.store.protocol import Created, Existing, KeyTaken, Lease, NewRun
 from holdfast.store.sqlite import SqliteStore
+from holdfast.store.value import Created, Existing, KeyTaken, Lease, NewRun
 from tests.engine.stage import Hurdle, Stage, kinds_of, soon
 
 

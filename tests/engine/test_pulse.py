@@ -14,7 +14,8 @@ from holdfast.core.errors import StoreUnavailable
 from holdfast.core.ids import WorkerId
 from holdfast.engine.pulse import Pulse
 from holdfast.store.memory import MemoryStore
-from holdfast.store.protocol import Commit, Lease, Outcome, Pending
+from holdfast.store.protocol import Pending
+from holdfast.store.value import Commit, Lease, Outcome
 from tests.engine.stage import Hurdle, kinds_of, soon
 
 

@@ -20,8 +20,9 @@ from holdfast.core.ids import RunId, WorkerId, id_bytes
 from holdfast.runtime import Opening
 from holdfast.store.answer import Answer
 from holdfast.store.memory import MemoryStore
-from holdfast.store.protocol import Commit, Created, Existing, KeyTaken, Lease, NewRun, Outcome, Pending
+from holdfast.store.protocol import Pending
 from holdfast.store.sqlite import SqliteStore
+from holdfast.store.value import Commit, Created, Existing, KeyTaken, Lease, NewRun, Outcome
 from holdfast.testing.contract.story import Pen, a_lease
 from tests.engine import driver
 from tests.engine.stage import Hurdle, Stage, entries_of, kinds_of, soon

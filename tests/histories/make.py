@@ -16,8 +16,9 @@ from holdfast.core import limits
 from holdfast.core.checksum import StoredEntry
 from holdfast.core.cursor import Cursor
 from holdfast.core.ids import RunId
-from holdfast.store.protocol import RunFilter, Store
+from holdfast.store.protocol import Store
 from holdfast.store.sqlite import SqliteStore
+from holdfast.store.value import RunFilter
 from holdfast.testing import MovingClock
 from tests.histories import tales
 

@@ -15,8 +15,8 @@ from holdfast.core.entry import KINDS, RunStarted, encode_body, read_entry
 from holdfast.core.fold import RunState, fold
 from holdfast.core.ids import RunId
 from holdfast.store.memory import MemoryStore
-from holdfast.store.protocol import Commit, Committed, Created, NewRun, RunRow
 from holdfast.store.sqlite import SqliteStore
+from holdfast.store.value import Commit, Committed, Created, NewRun, RunRow
 from holdfast.testing import MovingClock
 from holdfast.testing.contract.story import a_worker
 from tests.histories import tales

@@ -15,7 +15,8 @@ from holdfast.core.errors import BadCursor, Conflict, Damaged, NotFound
 from holdfast.core.ids import RunId, id_bytes, new_run_id
 from holdfast.core.status import Status
 from holdfast.store.memory import MemoryStore
-from holdfast.store.protocol import Commit, Committed, NewChunk, Page, RowChange, Store
+from holdfast.store.protocol import Store
+from holdfast.store.value import Commit, Committed, NewChunk, Page, RowChange
 from holdfast.stream.event import Chunk, Event, PreviewReset
 from holdfast.stream.feed import feed
 from holdfast.testing.contract.story import Pen, a_lease, a_worker, claimed

@@ -21,7 +21,8 @@ from holdfast.core.errors import Conflict, Damaged, InvalidInput, NotFound, Stor
 from holdfast.core.fold import RunState, fold
 from holdfast.core.ids import TENANT, RunId, WorkerId, checked_key, checked_text, run_id
 from holdfast.core.status import NotDone, Status
-from holdfast.store.protocol import Created, Existing, KeyTaken, Lease, NewPost, Page, RunFilter, RunRow, Store
+from holdfast.store.protocol import Store
+from holdfast.store.value import Created, Existing, KeyTaken, Lease, NewPost, Page, RunFilter, RunRow
 from holdfast.stream.event import Event
 from holdfast.stream.feed import feed
 

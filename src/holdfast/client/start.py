@@ -13,7 +13,7 @@ from holdfast.core.codec import NULL
 from holdfast.core.entry import BlobRef, RunStarted, encode_body
 from holdfast.core.errors import InvalidInput
 from holdfast.core.ids import checked_key, checked_text, id_bytes, new_run_id
-from holdfast.store.protocol import NewBlob, NewRun, RunRow
+from holdfast.store.value import NewBlob, NewRun, RunRow
 
 
 class Start(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,7 +7,8 @@ from typing import Any, Final
 
 from holdfast.core.codec import encode
 from holdfast.engine.payload import Secrets
-from holdfast.store.protocol import Lease, NewChunk, Store
+from holdfast.store.protocol import Store
+from holdfast.store.value import Lease, NewChunk
 
 _GATHER_SECONDS: Final = 0.03
 

@@ -8,7 +8,8 @@ from holdfast.core import limits
 from holdfast.core.ids import WorkerId
 from holdfast.engine.lease import Silences
 from holdfast.engine.lock import Claim, Named, is_held, lock_paths, proof_of_death, take_free
-from holdfast.store.protocol import Store, WorkerRow
+from holdfast.store.protocol import Store
+from holdfast.store.value import WorkerRow
 
 Told = Callable[[str, dict[str, Any]], None]
 """Is told what a worker does besides driving runs: the name of the event, and its data."""

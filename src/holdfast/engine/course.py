@@ -18,7 +18,7 @@ from holdfast.engine.context import Context
 from holdfast.engine.drive import Drive, refusals
 from holdfast.engine.function import Durable
 from holdfast.engine.payload import error_info, is_failure, message_of, store_value
-from holdfast.store.protocol import Commit, RowChange
+from holdfast.store.value import Commit, RowChange
 
 
 async def follow(drive: Drive, function: Durable[Any, *tuple[Any, ...]]) -> None:

@@ -17,7 +17,8 @@ from holdfast.engine.payload import Secrets
 from holdfast.engine.threads import Threads
 from holdfast.journal.journal import Journal, load
 from holdfast.journal.replay import Replay
-from holdfast.store.protocol import Committed, InboxMoved, Lease, Outcome, Pending, RowChange, Store, Transaction
+from holdfast.store.protocol import Pending, Store, Transaction
+from holdfast.store.value import Committed, InboxMoved, Lease, Outcome, RowChange
 
 _REPLAYED_AT_ONCE: Final = 200
 _MOST_REFUSALS: Final = 16

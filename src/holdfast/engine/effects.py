@@ -21,7 +21,8 @@ from holdfast.engine.function import Policy, StepCode, look_at
 from holdfast.engine.payload import error_info, is_failure, load_value, store_value
 from holdfast.engine.step import Step
 from holdfast.journal import replay as r
-from holdfast.store.protocol import Post, Transaction
+from holdfast.store.protocol import Transaction
+from holdfast.store.value import Post
 
 _IN_PROCESS_SECONDS = 1.0
 """A retry due sooner than this is waited for; a later one parks the run."""

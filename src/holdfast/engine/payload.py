@@ -13,7 +13,8 @@ from holdfast.core import limits
 from holdfast.core.codec import NULL, Codec, decode_any
 from holdfast.core.entry import BlobRef, ErrorInfo
 from holdfast.core.errors import HoldfastError, Unwind
-from holdfast.store.protocol import NewBlob, Store
+from holdfast.store.protocol import Store
+from holdfast.store.value import NewBlob
 
 
 class Secrets:

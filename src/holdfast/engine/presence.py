@@ -11,7 +11,8 @@ from holdfast.core.errors import StoreUnavailable
 from holdfast.core.ids import WorkerId, new_worker_id
 from holdfast.engine.lock import WorkerLock
 from holdfast.engine.pulse import Pulse
-from holdfast.store.protocol import Store, WorkerRow
+from holdfast.store.protocol import Store
+from holdfast.store.value import WorkerRow
 
 
 def introduce(serves: Sequence[str], *, concurrency: int, version: str | None, narrowed: bool) -> dict[str, str]:

@@ -12,7 +12,8 @@ from holdfast.engine.contender import Contender, Told, nobody
 from holdfast.engine.course import follow, quarantine
 from holdfast.engine.drive import Drive, Surroundings
 from holdfast.engine.presence import Presence, introduce
-from holdfast.store.protocol import Lease, Store, WorkerRow
+from holdfast.store.protocol import Store
+from holdfast.store.value import Lease, WorkerRow
 
 _POLL_SECONDS: Final = 0.25
 _REAP_SECONDS: Final = 0.5

@@ -9,17 +9,8 @@ from holdfast.core.cursor import START, Cursor
 from holdfast.core.entry import Entry, encode_body, read_entry
 from holdfast.core.errors import Damaged
 from holdfast.core.ids import RunId, id_bytes
-from holdfast.store.protocol import (
-    Commit,
-    Lease,
-    NewBlob,
-    Outcome,
-    Pending,
-    RowChange,
-    RunRow,
-    Store,
-    Transaction,
-)
+from holdfast.store.protocol import Pending, Store, Transaction
+from holdfast.store.value import Commit, Lease, NewBlob, Outcome, RowChange, RunRow
 
 _NOTHING: Final[list[Entry]] = []
 

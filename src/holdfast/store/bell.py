@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable
 
 from holdfast.core.ids import RunId
-from holdfast.store.protocol import Page
+from holdfast.store.value import Page
 
 Topic = tuple[RunId | None, bool]
 """A run and whether its entries matter (or only where it stands); no run: whatever may be claimed."""

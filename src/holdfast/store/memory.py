@@ -17,7 +17,9 @@ from holdfast.core.status import Status
 from holdfast.store import point
 from holdfast.store.bell import Bell, Bells
 from holdfast.store.clock import Clock, system_clock
-from holdfast.store.protocol import (
+from holdfast.store.protocol import Pending, Transaction
+from holdfast.store.sqlite.transaction import call_guarded
+from holdfast.store.value import (
     Commit,
     Committed,
     Created,
@@ -33,16 +35,13 @@ from holdfast.store.protocol import (
     NewRun,
     Outcome,
     Page,
-    Pending,
     Post,
     Posted,
     RunFilter,
     RunRow,
     StoredChunk,
-    Transaction,
     WorkerRow,
 )
-from holdfast.store.sqlite.transaction import call_guarded
 
 T = TypeVar("T")
 

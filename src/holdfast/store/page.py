@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from holdfast.core import limits
 from holdfast.core.checksum import ZERO, StoredEntry
-from holdfast.store.protocol import Commit, Lease, Page
+from holdfast.store.value import Commit, Lease, Page
 
 
 def cut(rows: Iterable[Any], after: int, limit: int) -> tuple[bytes, list[StoredEntry], bool]:

@@ -9,7 +9,7 @@ import msgspec
 from holdfast.core.errors import Damaged
 from holdfast.core.ids import Fence, RunId, WorkerId, id_bytes, id_text
 from holdfast.core.status import Status
-from holdfast.store.protocol import Lease, NewRun, Post, RowChange, RunRow
+from holdfast.store.value import Lease, NewRun, Post, RowChange, RunRow
 
 FIXED: Final = "number, run, tenant, key, name, digest, code, pin, labels, parent, root, conversation, turn, created_at"
 MOVING: Final = "updated_at, status, reason, due_at, last_seq, head, fence, attempt, stalls, refused"

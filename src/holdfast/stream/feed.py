@@ -11,7 +11,8 @@ from holdfast.core.cursor import START, Cursor, format_cursor, parse_cursor
 from holdfast.core.entry import Entry, RunFinished, Unknown, read_entry
 from holdfast.core.errors import BadCursor, Damaged, UnknownEntry
 from holdfast.core.ids import RunId
-from holdfast.store.protocol import Page, Store, StoredChunk
+from holdfast.store.protocol import Store
+from holdfast.store.value import Page, StoredChunk
 from holdfast.stream.event import Chunk, Event, PreviewReset
 
 _LOOK_SECONDS: Final = 1.0

@@ -9,8 +9,8 @@ from holdfast.core.ids import RunId, WorkerId
 from holdfast.store.postgres import leasing
 from holdfast.store.postgres.clock import ServerClock
 from holdfast.store.postgres.reading import Reader
-from holdfast.store.protocol import Lease, RunRow
 from holdfast.store.rows import read_row
+from holdfast.store.value import Lease, RunRow
 
 
 class Claims:

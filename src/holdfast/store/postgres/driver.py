@@ -29,7 +29,9 @@ from holdfast.store.postgres.reading import Reader
 from holdfast.store.postgres.rich import POST, Rich, post_values
 from holdfast.store.postgres.transacting import Transactions
 from holdfast.store.postgres.writer import Lane
-from holdfast.store.protocol import (
+from holdfast.store.protocol import Pending, Transaction
+from holdfast.store.rows import Seal, read_row
+from holdfast.store.value import (
     Commit,
     Committed,
     Created,
@@ -42,15 +44,12 @@ from holdfast.store.protocol import (
     NewRun,
     Outcome,
     Page,
-    Pending,
     Post,
     Posted,
     RunFilter,
     RunRow,
-    Transaction,
     WorkerRow,
 )
-from holdfast.store.rows import Seal, read_row
 
 _LANES: Final = 2
 _BLOCK: Final = 256

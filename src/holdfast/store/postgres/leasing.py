@@ -9,8 +9,8 @@ from holdfast.core.ids import Fence, RunId, WorkerId, id_bytes
 from holdfast.core.status import Status
 from holdfast.store.postgres.arrays import Ids, Integers, Texts
 from holdfast.store.postgres.opening import MICROS
-from holdfast.store.protocol import Lease, RunRow
 from holdfast.store.rows import SELECT, fixed_of, guard, moving_of, seal
+from holdfast.store.value import Lease, RunRow
 
 BUCKETS: Final = 16
 ENOUGH: Final = 64

@@ -10,7 +10,8 @@ from holdfast.core.ids import RunId, WorkerId, id_bytes, id_text
 from holdfast.store.bell import Bells
 from holdfast.store.page import ending
 from holdfast.store.postgres.arrays import Bytes, Ids, Integers, Texts
-from holdfast.store.protocol import (
+from holdfast.store.rows import Seal, first_row, fixed_of, guard, moving_of, seal
+from holdfast.store.value import (
     Commit,
     Committed,
     Created,
@@ -22,7 +23,6 @@ from holdfast.store.protocol import (
     NewRun,
     Outcome,
 )
-from holdfast.store.rows import Seal, first_row, fixed_of, guard, moving_of, seal
 
 Row = tuple[Any, ...]
 _COMMIT: Final = f"SELECT * FROM hf_commit({', '.join(f'${n}' for n in range(1, 33))})"

@@ -32,8 +32,8 @@ from holdfast.store.postgres.connection import (
     translated,
 )
 from holdfast.store.postgres.opening import MICROS
-from holdfast.store.protocol import Page, Post, RunFilter, RunRow, StoredChunk
 from holdfast.store.rows import POSTS, SELECT, read_post, read_row
+from holdfast.store.value import Page, Post, RunFilter, RunRow, StoredChunk
 
 Row = tuple[Any, ...]
 T = TypeVar("T")

@@ -16,8 +16,8 @@ from holdfast.store.postgres.ops import (
     create_outcomes,
 )
 from holdfast.store.postgres.writer import Refused
-from holdfast.store.protocol import Committed, Created, NewBlob, NewPost, RunRow
 from holdfast.store.rows import post_guard
+from holdfast.store.value import Committed, Created, NewBlob, NewPost, RunRow
 
 Statement = tuple[str, Sequence[Any]]
 _LOCK_ALL: Final = """

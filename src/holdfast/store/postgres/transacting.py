@@ -17,7 +17,8 @@ from holdfast.store.postgres.ops import LOCK, TAKEN, CommitOp
 from holdfast.store.postgres.rich import Rich
 from holdfast.store.postgres.transaction import ARRIVED, AWAIT, PostgresTransaction
 from holdfast.store.postgres.writer import Refused
-from holdfast.store.protocol import Commit, Lease, Outcome, Transaction
+from holdfast.store.protocol import Transaction
+from holdfast.store.value import Commit, Lease, Outcome
 
 _AT_ONCE: Final = 4
 _LIMITS: Final = b"SET LOCAL idle_in_transaction_session_timeout = %d"

@@ -6,17 +6,10 @@ from typing import Final
 from holdfast.core.checksum import StoredEntry
 from holdfast.core.errors import Damaged, NotFound
 from holdfast.core.ids import RunId, id_bytes
-from holdfast.store.protocol import (
-    Lease,
-    NewBlob,
-    NewChunk,
-    NewPost,
-    Posted,
-    RunRow,
-)
 from holdfast.store.rows import CONTROL_FACTOR, INBOX_FACTOR, POSTS, post_guard, read_post
 from holdfast.store.sqlite.database import Db
 from holdfast.store.sqlite.lookup import find_run
+from holdfast.store.value import Lease, NewBlob, NewChunk, NewPost, Posted, RunRow
 
 _COUNT_POST: Final = f"""
     UPDATE hf_runs SET inbox_seq = ?1, control_seq = ?2,

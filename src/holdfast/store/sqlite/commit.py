@@ -7,11 +7,11 @@ from typing import Any, Final
 from holdfast.core.errors import Damaged
 from holdfast.store.bell import Bells
 from holdfast.store.page import ending
-from holdfast.store.protocol import Commit, Committed, HeadMoved, InboxMoved, Lease, LeaseLost, Outcome
 from holdfast.store.rows import Seal
 from holdfast.store.sqlite.beside import add_blobs, add_post, drop_chunks
 from holdfast.store.sqlite.creating import create
 from holdfast.store.sqlite.database import Db
+from holdfast.store.value import Commit, Committed, HeadMoved, InboxMoved, Lease, LeaseLost, Outcome
 
 # The check and the write are one statement: a worker that lost its lease matches no row.
 _ADVANCE: Final = """

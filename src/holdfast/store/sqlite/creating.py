@@ -5,11 +5,11 @@ from typing import Final
 from msgspec.structs import replace
 
 from holdfast.core.ids import WorkerId, id_bytes
-from holdfast.store.protocol import Created, Existing, KeyTaken, Lease, NewRun, RunRow
 from holdfast.store.rows import FIXED, MOVING, first_row, fixed_of, guard, moving_of, seal
 from holdfast.store.sqlite.beside import add_blobs
 from holdfast.store.sqlite.database import Db
 from holdfast.store.sqlite.lookup import find_key, find_run
+from holdfast.store.value import Created, Existing, KeyTaken, Lease, NewRun, RunRow
 
 _INSERT_RUN: Final = (
     f"INSERT INTO hf_runs ({FIXED}, {MOVING}, owner, inbox_seq, control_seq, seen_seq, inbox_sum, guard) "

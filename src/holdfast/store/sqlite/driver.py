@@ -16,7 +16,17 @@ from holdfast.core.errors import Damaged, StoreError
 from holdfast.core.ids import RunId, WorkerId, id_text, is_id
 from holdfast.store.bell import Bell, Bells
 from holdfast.store.clock import Clock, system_clock
-from holdfast.store.protocol import (
+from holdfast.store.protocol import Pending, Transaction
+from holdfast.store.rows import Seal, first_row, read_post
+from holdfast.store.sqlite import beside, creating, guard, leasing
+from holdfast.store.sqlite.commit import CommitOp
+from holdfast.store.sqlite.connection import connect, prepare, translated
+from holdfast.store.sqlite.database import Db
+from holdfast.store.sqlite.fetch import Row, fetch
+from holdfast.store.sqlite.reading import Reader
+from holdfast.store.sqlite.transaction import call_guarded
+from holdfast.store.sqlite.writer import Do, Writer
+from holdfast.store.value import (
     Commit,
     Committed,
     Created,
@@ -29,23 +39,12 @@ from holdfast.store.protocol import (
     NewRun,
     Outcome,
     Page,
-    Pending,
     Post,
     Posted,
     RunFilter,
     RunRow,
-    Transaction,
     WorkerRow,
 )
-from holdfast.store.rows import Seal, first_row, read_post
-from holdfast.store.sqlite import beside, creating, guard, leasing
-from holdfast.store.sqlite.commit import CommitOp
-from holdfast.store.sqlite.connection import connect, prepare, translated
-from holdfast.store.sqlite.database import Db
-from holdfast.store.sqlite.fetch import Row, fetch
-from holdfast.store.sqlite.reading import Reader
-from holdfast.store.sqlite.transaction import call_guarded
-from holdfast.store.sqlite.writer import Do, Writer
 
 _SPARE: Final = 256
 """Run numbers kept at hand, so that a run can be leased before it is created."""

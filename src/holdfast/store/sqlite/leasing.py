@@ -10,10 +10,6 @@ from msgspec.structs import replace
 from holdfast.core import limits
 from holdfast.core.ids import Fence, RunId, WorkerId, id_bytes
 from holdfast.core.status import Status
-from holdfast.store.protocol import (
-    Lease,
-    RunRow,
-)
 from holdfast.store.rows import (
     SELECT,
     fixed_of,
@@ -25,6 +21,7 @@ from holdfast.store.rows import (
 from holdfast.store.sqlite.database import Db
 from holdfast.store.sqlite.fetch import fetch
 from holdfast.store.sqlite.lookup import BY_NUMBER, find_run
+from holdfast.store.value import Lease, RunRow
 
 _DUE: Final = (
     SELECT

@@ -7,9 +7,9 @@ from msgspec.structs import replace
 
 from holdfast.core.errors import Damaged
 from holdfast.core.ids import RunId, id_bytes, id_text
-from holdfast.store.protocol import RunRow
 from holdfast.store.rows import SELECT, read_row
 from holdfast.store.sqlite.fetch import Row, fetch
+from holdfast.store.value import RunRow
 
 Asked = apsw.Connection | apsw.Cursor
 BY_NUMBER: Final = SELECT + "NOT INDEXED WHERE r.number = ?"

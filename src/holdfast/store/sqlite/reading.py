@@ -15,11 +15,11 @@ from holdfast.core.errors import Damaged, NotFound, StoreUnavailable
 from holdfast.core.ids import RunId, id_bytes
 from holdfast.core.status import Status
 from holdfast.store.page import cut
-from holdfast.store.protocol import Page, Post, RunFilter, RunRow, StoredChunk
 from holdfast.store.rows import POSTS, SELECT, read_post, read_row
 from holdfast.store.sqlite.connection import connect, translated
 from holdfast.store.sqlite.fetch import Row, fetch, fetch_raw
 from holdfast.store.sqlite.lookup import find_key, find_run
+from holdfast.store.value import Page, Post, RunFilter, RunRow, StoredChunk
 
 _COUNTED: Final = """
     SELECT count(*), coalesce(max(seq), 0), coalesce(sum(guard >> 32 IS NOT coalesce(consumed, 0)), 0) FROM hf_posts

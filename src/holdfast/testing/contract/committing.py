@@ -11,7 +11,8 @@ from holdfast.core.entry import BudgetMove
 from holdfast.core.errors import NotFound
 from holdfast.core.ids import TENANT, RunId, new_run_id, new_worker_id
 from holdfast.core.status import Status
-from holdfast.store.protocol import (
+from holdfast.store.protocol import Store
+from holdfast.store.value import (
     Commit,
     Committed,
     HeadMoved,
@@ -22,7 +23,6 @@ from holdfast.store.protocol import (
     NewChunk,
     Posted,
     RowChange,
-    Store,
 )
 from holdfast.testing.clock import MovingClock
 from holdfast.testing.contract.story import (

@@ -10,7 +10,8 @@ from holdfast.core import limits
 from holdfast.core.cursor import START
 from holdfast.core.ids import TENANT, RunId, new_worker_id
 from holdfast.core.status import Status
-from holdfast.store.protocol import Committed, Created, Existing, KeyTaken, Store
+from holdfast.store.protocol import Store
+from holdfast.store.value import Committed, Created, Existing, KeyTaken
 from holdfast.testing.clock import MovingClock
 from holdfast.testing.contract.story import SERVES, Pen, a_lease, a_run, a_worker, journal_of, row_of, words
 

@@ -7,7 +7,8 @@ import pytest
 from holdfast.core import limits
 from holdfast.core.ids import new_worker_id
 from holdfast.core.status import Status
-from holdfast.store.protocol import Committed, Created, Lease, LeaseLost, RowChange, Store
+from holdfast.store.protocol import Store
+from holdfast.store.value import Committed, Created, Lease, LeaseLost, RowChange
 from holdfast.testing.clock import MovingClock
 from holdfast.testing.contract.story import (
     NAME,

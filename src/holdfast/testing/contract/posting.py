@@ -5,7 +5,8 @@ import pytest
 from holdfast.core.errors import NotFound
 from holdfast.core.ids import new_run_id
 from holdfast.core.status import Status
-from holdfast.store.protocol import Committed, InboxMoved, Posted, RowChange, Store
+from holdfast.store.protocol import Store
+from holdfast.store.value import Committed, InboxMoved, Posted, RowChange
 from holdfast.testing.clock import MovingClock
 from holdfast.testing.contract.story import SERVES, Pen, a_lease, a_post, a_run, a_worker, row_of
 

@@ -13,7 +13,8 @@ from holdfast.core.cursor import START, Cursor
 from holdfast.core.errors import Damaged, NotFound
 from holdfast.core.ids import TENANT, new_run_id
 from holdfast.core.status import Status
-from holdfast.store.protocol import NewBlob, NewChunk, RowChange, RunFilter, Store, Watch
+from holdfast.store.protocol import Store, Watch
+from holdfast.store.value import NewBlob, NewChunk, RowChange, RunFilter
 from holdfast.testing.contract.story import (
     Pen,
     a_lease,

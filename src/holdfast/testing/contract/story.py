@@ -11,7 +11,8 @@ from holdfast.core.codec import decode_any, encode
 from holdfast.core.cursor import START, Cursor
 from holdfast.core.entry import Emitted, Entry, encode_body
 from holdfast.core.ids import TENANT, RunId, WorkerId, id_bytes, new_worker_id
-from holdfast.store.protocol import Commit, Created, Lease, NewPost, NewRun, RunRow, Store
+from holdfast.store.protocol import Store
+from holdfast.store.value import Commit, Created, Lease, NewPost, NewRun, RunRow
 
 NAME = "story"
 CODE = "v1"

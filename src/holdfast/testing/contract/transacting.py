@@ -8,17 +8,8 @@ import pytest
 
 from holdfast.core.errors import InvalidInput
 from holdfast.core.ids import new_worker_id
-from holdfast.store.protocol import (
-    Commit,
-    Committed,
-    HeadMoved,
-    InboxMoved,
-    Lease,
-    LeaseLost,
-    Outcome,
-    Store,
-    Transaction,
-)
+from holdfast.store.protocol import Store, Transaction
+from holdfast.store.value import Commit, Committed, HeadMoved, InboxMoved, Lease, LeaseLost, Outcome
 from holdfast.testing.contract.story import Pen, a_lease, a_post, a_worker, claimed, journal_of, row_of, words
 
 _SECONDS = 10.0

@@ -1,0 +1,248 @@
+"""What goes into a store and comes out of it; refusals are values."""
+
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+
+from holdfast.core.checksum import StoredEntry
+from holdfast.core.entry import BudgetMove
+from holdfast.core.ids import Fence, RunId, WorkerId
+from holdfast.core.status import Status
+
+
+class RunRow(Struct, frozen=True, kw_only=True):
+    """A run's row: an index of the fold of its entries, written in the same commit."""
+
+    run: RunId
+    number: int
+    tenant: str
+    name: str
+    digest: str
+    created_at: int
+    updated_at: int
+    key: str | None = None
+    code: str = ""
+    pin: bool = False
+    labels: Mapping[str, str] = {}
+    parent: RunId | None = None
+    root: RunId | None = None
+    conversation: str | None = None
+    turn: int | None = None
+    status: Status = Status.QUEUED
+    reason: str = ""
+    due_at: int | None = None
+    last_seq: int = 0
+    head: bytes = b""
+    owner: WorkerId | None = None
+    fence: Fence = Fence(0)
+    attempt: int = 0
+    stalls: int = 0
+    inbox_seq: int = 0
+    control_seq: int = 0
+    seen_seq: int = 0
+    refused: str = ""
+    damage: str = ""
+    """Why the row itself cannot be believed; empty for a sound one."""
+
+
+class Lease(Struct, frozen=True):
+    """The right to write one run, until somebody else's fence is higher."""
+
+    row: RunRow
+    worker: WorkerId
+    fence: Fence
+    why: str
+    """How it was come by: started with the run, or claimed."""
+    first: StoredEntry | None = None
+    """The run's only entry, when it was created under this lease and so need not be read."""
+
+
+class NewRun(Struct, frozen=True, kw_only=True):
+    """A run to create: its row and its first entry."""
+
+    row: RunRow
+    first: StoredEntry
+    blobs: Sequence["NewBlob"] = ()
+
+
+class Created(Struct, frozen=True):
+    """The run is new; with a lease if a worker was named."""
+
+    row: RunRow
+    lease: Lease | None
+
+
+class Existing(Struct, frozen=True):
+    """The key was used before, for the same thing; `row` is None when only its tombstone is left."""
+
+    run: RunId
+    row: RunRow | None
+
+
+class KeyTaken(Struct, frozen=True):
+    """The key was used before, for something else."""
+
+    run: RunId
+    differs: tuple[str, ...]
+
+
+class NewBlob(Struct, frozen=True):
+    """Bytes to keep beside an entry, found by their SHA-256."""
+
+    digest: str
+    body: bytes
+
+
+class NewPost(Struct, frozen=True, kw_only=True):
+    """A message to a run's inbox; the same key is posted once."""
+
+    run: RunId
+    kind: str
+    key: str
+    body: bytes
+    control: bool = False
+
+
+class Post(Struct, frozen=True, kw_only=True):
+    """A message that waits in an inbox."""
+
+    seq: int
+    kind: str
+    key: str
+    body: bytes
+    at: int
+
+
+class Posted(Struct, frozen=True):
+    """What became of a post: `accepted`, `duplicate` or `finished`."""
+
+    outcome: str
+    seq: int = 0
+
+
+class NewChunk(Struct, frozen=True):
+    """A preview of an entry to come; `offset` is its place in the step's own stream."""
+
+    number: int
+    step: str
+    attempt: int
+    offset: int
+    body: bytes
+
+
+class StoredChunk(Struct, frozen=True):
+    """A chunk as a reader gets it, stamped by the store with the entry that it follows."""
+
+    seq: int
+    fence: int
+    number: int
+    step: str
+    attempt: int
+    offset: int
+    at: int
+    body: bytes
+
+
+class RowChange(Struct, frozen=True, kw_only=True):
+    """Where the run stands after a commit that parks or ends it; the lease is given up with it."""
+
+    status: Status
+    reason: str = ""
+    due_at: int | None = None
+    refused: str = ""
+    seen_seq: int | None = None
+
+
+class Commit(Struct, kw_only=True):
+    """Everything that becomes true at once."""
+
+    after: int
+    """The seq that the run must be at."""
+    previous: bytes
+    """The checksum that the run's head must have had; an unknown outcome is resolved by it."""
+    entries: Sequence[StoredEntry]
+    change: RowChange | None = None
+    inbox: int | None = None
+    """The inbox seq that must not have moved (a park)."""
+    control: int | None = None
+    """The control seq that must not have moved (an intent, an ending)."""
+    progress: bool = True
+    posts: Sequence[NewPost] = ()
+    consumed: Sequence[int] = ()
+    children: Sequence[NewRun] = ()
+    blobs: Sequence[NewBlob] = ()
+    drop: Sequence[str] = ()
+    """Steps whose chunks end with this commit; `*` for all of them."""
+    budget: Sequence[BudgetMove] = ()
+    cursor: tuple[str, bytes] | None = None
+
+    @property
+    def head(self) -> bytes:
+        """The run's checksum once this is committed."""
+        return self.entries[-1].checksum if self.entries else self.previous
+
+
+class Committed(Struct, frozen=True):
+    """It is on disk."""
+
+    seq: int
+
+
+class LeaseLost(Struct, frozen=True):
+    """Another fence rules; nothing was written."""
+
+
+class HeadMoved(Struct, frozen=True):
+    """The run is at another seq than the commit expected; nothing was written."""
+
+    seq: int
+
+
+class InboxMoved(Struct, frozen=True):
+    """A post arrived that the commit had not seen; nothing was written."""
+
+    inbox_seq: int
+    control_seq: int
+
+
+Outcome = Committed | LeaseLost | HeadMoved | InboxMoved
+
+
+class Page(Struct, frozen=True):
+    """What a reader sees in one snapshot: entries after a place, the chunks behind them, and the row."""
+
+    row: RunRow
+    entries: Sequence[StoredEntry]
+    chunks: Sequence[StoredChunk]
+    previous: bytes
+    """The checksum of the entry before the first."""
+    more: bool
+    """True when the page ended before the journal did."""
+
+
+class WorkerRow(Struct, frozen=True):
+    """A worker's sign of life."""
+
+    worker: WorkerId
+    pulse: int
+    started_at: int
+    lock: str | None
+    """Names the lock that it holds, in words of the engine's own; a store only keeps it."""
+    leases: int
+    about: Mapping[str, str] = {}
+    """What it said of itself when it registered: its host, its process, what it serves."""
+    beat_at: int | None = None
+    """When it last beat, by the store's clock, for people; no rule goes by it. None where that is not kept."""
+
+
+class RunFilter(Struct, frozen=True, kw_only=True):
+    """Which runs to list: newest first, older than `before`."""
+
+    status: Status | None = None
+    name: str | None = None
+    key: str | None = None
+    labels: Mapping[str, str] = {}
+    prefix: str = ""
+    """How the id begins: hex digits, without the dashes."""
+    before: RunId | None = None
+    limit: int = 100
