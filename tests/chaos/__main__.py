@@ -37,7 +37,7 @@ _CAMPAIGNS: Final[Mapping[str, Campaign]] = {
     "controls": controls,
 }
 _IN_FULL: Final = {
-    "kills": 10_000, KILLS_POSTGRES: 2_000, "commits": 2_000, "power": 20_000, "flips": 2_000, "disks": 120,
+    "kills": 10_000, KILLS_POSTGRES: 10_000, "commits": 5_000, "power": 20_000, "flips": 2_000, "disks": 120,
     "zombies": 2_000, "restarts": 200, "fleet": 4_000, "posts": 20_000, "controls": 20 * len(CONTROLS),
 }  # fmt: skip
 """How much of each is tried if nothing else is said; less than that is shown and not kept."""

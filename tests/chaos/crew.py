@@ -106,6 +106,8 @@ class Berth:
     ledger: Path
     lease_seconds: float
     twin: str = ""
+    think_seconds: float = 0.0
+    """How long a tale takes before its effect."""
 
 
 class Crew:
@@ -146,7 +148,7 @@ class Crew:
         around = {**os.environ, "XDG_RUNTIME_DIR": str(self.berth.ledger.parent), **(environment or {})}
         given = {
             "store": store, "ledger": str(self.berth.ledger), "lease_seconds": self.berth.lease_seconds,
-            "twin": self.berth.twin, "name": name, "line": theirs.fileno(),
+            "think_seconds": self.berth.think_seconds, "twin": self.berth.twin, "name": name, "line": theirs.fileno(),
         }  # fmt: skip
         command = wrap([sys.executable, "-m", "tests.chaos.hand", json.dumps(given)])
         path = self.berth.ledger.with_suffix(f".{name}.log")

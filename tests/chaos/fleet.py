@@ -23,6 +23,8 @@ from tests.rigs.server import Server
 LEASE_SECONDS: Final = 3.0
 WORKERS: Final = 4
 KILL_SECONDS: Final = 1.0
+THINK_SECONDS: Final = 1.0
+"""How long each run of a campaign takes, so that many are under way whoever dies."""
 _MOST_EFFECTS: Final = 5
 _AT_ONCE: Final = 24
 
@@ -43,9 +45,9 @@ class Survived:
 class Fleet:
     """Workers on one store that are killed one after the other, half of them between an effect and its record."""
 
-    def __init__(self, site: Site, seed: int, *, twin: str = "") -> None:
+    def __init__(self, site: Site, seed: int, *, twin: str = "", think_seconds: float = 0.0) -> None:
         self._site, self._chance = site, random.Random(seed)
-        self._berth = Berth(site.address, site.ledger, LEASE_SECONDS, twin)
+        self._berth = Berth(site.address, site.ledger, LEASE_SECONDS, twin, think_seconds)
         self._kills = 0
         self._names = (f"hand{number}" for number in itertools.count(1))
 
@@ -60,7 +62,9 @@ class Fleet:
             told = calling.submit(
                 asyncio.run, Caller(crew, at_once=_AT_ONCE).tell_all(range(first, first + runs), ["pay"])
             )
-            while not wait([told], timeout=kill_seconds).done:
+            due = time.monotonic() + kill_seconds
+            while not wait([told], timeout=max(0.0, due - time.monotonic())).done:
+                due += kill_seconds
                 self._kill(crew)
             stories = told.result()
             judge(crew, stories)
@@ -68,10 +72,11 @@ class Fleet:
         return Survived(stories, self._kills)
 
     def _kill(self, crew: Crew) -> None:
-        """Kill one and start another, unless the one before is not replaced yet."""
-        if not all(hand.worker for hand in crew.hands):
+        """Kill one of those that serve and start another, unless none has come so far yet."""
+        serving = [hand for hand in crew.hands if hand.worker]
+        if not serving:
             return
-        victim = self._chance.choice(crew.hands)
+        victim = self._chance.choice(serving)
         self._kills += 1
         if self._kills % 2 == 1:
             victim.halt("effect-ends", self._chance.randint(1, _MOST_EFFECTS))
@@ -89,7 +94,7 @@ def campaign(seed: int, wanted: int, tick: Tick) -> Result:
         for kind, sites in places:
             with sites() as site:
                 try:
-                    survived = Fleet(site, seed).survive(wanted // 2)
+                    survived = Fleet(site, seed, think_seconds=THINK_SECONDS).survive(wanted // 2)
                 except (Broken, Silent, hf.HoldfastError) as error:
                     shared.done(wanted // 2, f"on {kind}: {error!r}", broken=1)
                     continue

@@ -68,6 +68,7 @@ class Halts:
 
 _halts: Halts
 _note: Callable[..., None]
+_think_seconds = 0.0
 
 
 def open_ledger(path: str, who: str) -> Callable[..., None]:
@@ -126,6 +127,8 @@ async def tale(ctx: hf.Context, number: int, effect: str) -> list[str]:
     """Look, have an effect, and count; what each step returned is acknowledged outside."""
     told = [await ctx.step(look, number)]
     _note("ack", number, step="look", value=told[-1])
+    if _think_seconds:
+        await asyncio.sleep(_think_seconds)
     try:
         told.append(await ctx.step(EFFECTS[effect], number))
     except hf.InDoubt:
@@ -199,11 +202,12 @@ def _tell(event: str, data: dict[str, Any]) -> None:
 
 def main() -> None:
     """Begin as one JSON argument says."""
-    global _halts, _note
+    global _halts, _note, _think_seconds
     given = json.loads(sys.argv[1])
     vars(limits)["LEASE_SECONDS"] = given["lease_seconds"]
     _halts = Halts(socket.socket(fileno=given["line"]))
     _note = open_ledger(given["ledger"], given["name"])
+    _think_seconds = given["think_seconds"]
     twins.apply(given["twin"], given["store"])
     _halt_inside()
     threading.Thread(target=_halts.obey, name="orders", daemon=True).start()
