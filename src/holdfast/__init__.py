@@ -15,11 +15,13 @@ from holdfast.core.errors import (
     ToolError,
 )
 from holdfast.core.retry import Retry
+from holdfast.core.signal import Decision, Signal
 from holdfast.core.status import NOT_DONE, Effect, Status
 from holdfast.engine.app import App
 from holdfast.engine.context import Context
 from holdfast.engine.function import durable, step
 from holdfast.engine.step import Step
+from holdfast.engine.verb import Child
 from holdfast.runtime import Runtime, open, run
 from holdfast.store.protocol import Transaction
 from holdfast.stream.event import Event
@@ -30,9 +32,11 @@ __all__ = [
     "NOT_DONE",
     "App",
     "BudgetExceeded",
+    "Child",
     "Client",
     "Conflict",
     "Context",
+    "Decision",
     "Diverged",
     "Effect",
     "Event",
@@ -44,6 +48,7 @@ __all__ = [
     "RunError",
     "RunInfo",
     "Runtime",
+    "Signal",
     "Status",
     "Step",
     "StepError",

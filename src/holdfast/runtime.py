@@ -9,9 +9,8 @@ from datetime import timedelta
 from typing import Any, Final, TypeVar, TypeVarTuple, overload
 
 from holdfast.client.local import LocalClient
-from holdfast.client.protocol import Client, Ending, RunSummary
+from holdfast.client.protocol import Client, Ending, Question, RunSummary
 from holdfast.client.run import Run
-from holdfast.client.start import Start
 from holdfast.core import limits
 from holdfast.core.codec import Codec
 from holdfast.core.errors import InvalidInput, Misuse, NoStore, NotFound, StoreRefused
@@ -27,6 +26,7 @@ from holdfast.engine.log import Log
 from holdfast.engine.payload import Secrets
 from holdfast.engine.worker import Worker
 from holdfast.store.protocol import Store
+from holdfast.store.start import Start
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -209,6 +209,32 @@ class Runtime:
             raise InvalidInput(f"status= is one of {', '.join(Status)}, not {status!r}")
         wanted = Status(status) if status is not None else None
         return await self._client.runs(status=wanted, name=name, labels=labels, before=before, limit=limit)
+
+    async def questions(self) -> Sequence[Question]:
+        """Return what waits for a person's decision, the oldest first."""
+        return await self._client.questions()
+
+    async def answer(
+        self,
+        question: Question | str,
+        yes: bool,
+        *,
+        shown: str | None = None,
+        args: Mapping[str, Any] | None = None,
+        by: str | None = None,
+        note: str | None = None,
+    ) -> None:
+        """Answer a question, for exactly what was shown: one that `questions` gave, or its id and digest.
+
+        Raises:
+            NotFound: nobody asks that, or not any more.
+            Conflict: it was answered before, or something else was shown.
+        """
+        digest = question.shown if isinstance(question, Question) else shown
+        if digest is None:
+            raise InvalidInput("an answer to a question's id names the digest of what was shown: shown=")
+        known = question.id if isinstance(question, Question) else question
+        await self._client.answer(known, yes, shown=digest, args=args, by=by, note=note)
 
     async def _wait_or_trouble(self, run: RunId) -> Ending:
         """Wait for the one run of a plain call; a store that fails it is the caller's to know."""

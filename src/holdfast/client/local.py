@@ -5,12 +5,12 @@ import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
+from uuid import uuid4
 
 import msgspec
 from msgspec import Raw
 
-from holdfast.client.protocol import Ending, Finding, RunInfo, RunSummary, WorkerInfo
-from holdfast.client.start import Start, checked_labels, new_run
+from holdfast.client.protocol import Ending, Finding, Question, RunInfo, RunSummary, WorkerInfo
 from holdfast.core import entry as e
 from holdfast.core import limits
 from holdfast.core.checksum import ZERO, check_chain
@@ -20,8 +20,10 @@ from holdfast.core.entry import Entry, RunFinished, RunStarted, read_entry
 from holdfast.core.errors import Conflict, Damaged, InvalidInput, NotFound, StoreError, StoreRefused, UnknownEntry
 from holdfast.core.fold import RunState, fold
 from holdfast.core.ids import TENANT, RunId, WorkerId, checked_key, checked_text, run_id
+from holdfast.core.post import ANSWER, CANCEL, CONTROLS, PAUSE, RESUME, SIGNAL, AnswerBody, Control, SignalBody
 from holdfast.core.status import NotDone, Status
 from holdfast.store.protocol import Store
+from holdfast.store.start import Start, checked_labels, new_run
 from holdfast.store.value import Created, Existing, KeyTaken, Lease, NewPost, Page, RunFilter, RunRow
 from holdfast.stream.event import Event
 from holdfast.stream.feed import feed
@@ -29,6 +31,8 @@ from holdfast.stream.feed import feed
 _EPOCH: Final = datetime.fromtimestamp(0, UTC)
 _LOOK_SECONDS: Final = 1.0
 _CANDIDATES: Final = 10
+_MANY: Final = 1000
+_FINISHED: Final = "finished"
 _NUMBERS: Final = ("pid", "concurrency")
 _STUCK: Final = ("diverged", "damaged", "unknown_entry")
 """Rests that nothing in the run's own future ends."""
@@ -276,6 +280,83 @@ class LocalClient:
                 state = fold(state, event)
         return state
 
+    async def _post(self, run: RunId, kind: str, key: str, body: msgspec.Struct) -> str:
+        await self._row(run)
+        post = NewPost(run=run, kind=kind, key=key, body=msgspec.json.encode(body), control=kind in CONTROLS)
+        return (await self._store.post(post)).outcome
+
+    async def signal(
+        self, run: RunId, name: str, value: Any = None, *, key: str | None = None, by: str | None = None
+    ) -> bool:
+        body = SignalBody(checked_text("a signal's name", name, limits.NAME_BYTES), _json(value, "the value"), by)
+        post_key = f"{SIGNAL}/{checked_key(key) if key is not None else uuid4()}"
+        return await self._post(run, SIGNAL, post_key, body) != _FINISHED
+
+    async def cancel(self, run: RunId, *, reason: str = "", by: str | None = None) -> bool:
+        return await self._post(run, CANCEL, CANCEL, Control(by, reason)) != _FINISHED
+
+    async def pause(self, run: RunId, *, reason: str = "", by: str | None = None) -> bool:
+        return await self._post(run, PAUSE, f"{PAUSE}/{uuid4()}", Control(by, reason)) != _FINISHED
+
+    async def resume(self, run: RunId, *, by: str | None = None) -> bool:
+        return await self._post(run, RESUME, f"{RESUME}/{uuid4()}", Control(by)) != _FINISHED
+
+    async def questions(self, run: RunId | None = None) -> Sequence[Question]:
+        if run is not None:
+            return await self._asked(await self._row(run))
+        found: list[Question] = []
+        for status in (Status.WAITING, Status.RUNNING, Status.PAUSED):
+            before: RunId | None = None
+            while rows := await self._store.list(RunFilter(status=status, before=before, limit=_MANY)):
+                for row in rows:
+                    if row.tenant == self._tenant and not row.damage and _may_ask(row):
+                        found += await self._asked(row)
+                before = rows[-1].run
+                if len(rows) < _MANY:
+                    break
+        return sorted(found, key=lambda question: question.asked_at)
+
+    async def _asked(self, row: RunRow) -> list[Question]:
+        questions: dict[str, Question] = {}
+        state = RunState()
+        async for event in feed(self._store, row.run, None, follow=False):
+            if isinstance(event, Entry):
+                state = fold(state, event)
+            if isinstance(event, e.QuestionAsked):
+                shown = await self._value(row, event)
+                questions[event.step] = Question(
+                    id=f"{row.run}.{event.seq}", run=row.run, name=row.name, step=event.step, text=event.text,
+                    show=shown["show"], args=shown["args"], shown=event.shown, asked_at=as_time(event.at),
+                    expires_at=as_time(event.expires_at) if event.expires_at is not None else None,
+                )  # fmt: skip
+        return [] if state.finished else [questions[step] for step in state.questions]
+
+    async def answer(
+        self,
+        question: str,
+        yes: bool,
+        *,
+        shown: str,
+        args: Mapping[str, Any] | None = None,
+        by: str | None = None,
+        note: str | None = None,
+    ) -> None:
+        run, _, seq = question.partition(".")
+        known = [one for one in await self.questions(run_id(run)) if one.id == question] if seq else []
+        if not known:
+            raise NotFound(f"an open question {question!r}")
+        asked = known[0]
+        if asked.shown != shown:
+            raise Conflict(
+                f"question {question} shows something else than what was decided", run=run, hint="Look at it again."
+            )
+        if args is not None and (asked.args is None or set(args) - set(asked.args)):
+            raise InvalidInput(f"question {question} lets nobody change {', '.join(args)}")
+        changed = NULL if asked.args is None else _json({**asked.args, **(args or {})}, "args=")
+        body = AnswerBody(asked.step, bool(yes), shown, by, note, changed)
+        if await self._post(run_id(run), ANSWER, f"{ANSWER}/{question}", body) != "accepted":
+            raise Conflict(f"question {question} was answered before", run=run, hint="`holdfast show RUN` tells how.")
+
     async def workers(self) -> Sequence[WorkerInfo]:
         held = await self._store.list(RunFilter(status=Status.RUNNING, limit=1000))
         return [
@@ -353,6 +434,15 @@ class LocalClient:
             await self._blob(row, entry)
 
 
+def _json(value: Any, what: str) -> Raw:
+    return Raw(encode(value, what))
+
+
+def _may_ask(row: RunRow) -> bool:
+    """Say whether a run may have an open question, as far as its row tells."""
+    return row.owner is not None or row.status is Status.PAUSED or row.reason.startswith(("ask", "doubt"))
+
+
 def _introduction(about: Mapping[str, str]) -> dict[str, Any]:
     """Return what a worker said of itself; what cannot be read was not said."""
     try:
@@ -389,7 +479,8 @@ def _summary_fields(row: RunRow) -> dict[str, Any]:
 
 def _waits_for_person(row: RunRow) -> bool:
     rests = row.status is Status.WAITING and row.owner is None and row.due_at is None
-    return rests and row.reason.startswith("doubt") and row.inbox_seq <= row.seen_seq
+    asks = row.status is Status.WAITING and row.owner is None and row.reason.startswith("ask")
+    return (asks or (rests and row.reason.startswith("doubt"))) and row.inbox_seq <= row.seen_seq
 
 
 def _aside(row: RunRow, state: RunState) -> bool:

@@ -72,6 +72,23 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
     """The runs it holds, a thousand at most."""
 
 
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """What waits for a person's decision."""
+
+    id: str
+    run: str
+    name: str
+    step: str
+    text: str
+    show: Any
+    args: dict[str, Any] | None
+    """What may be changed with the answer."""
+    shown: str
+    """The digest of all of it; an answer counts for exactly this."""
+    asked_at: datetime
+    expires_at: datetime | None
+
+
 class Ending(msgspec.Struct, frozen=True, kw_only=True):
     """How a run ended, or where it rests; `value` is the stored JSON of its result."""
 
@@ -152,6 +169,50 @@ class Client(Protocol):
         Raises:
             NotFound: the run has no such step in doubt.
             Conflict: the doubt was ended before.
+        """
+        ...
+
+    async def signal(
+        self, run: RunId, name: str, value: Any = None, *, key: str | None = None, by: str | None = None
+    ) -> bool:
+        """Send a run a signal; the same key is sent once. False when it had ended before.
+
+        Raises:
+            NotFound: there is no such run.
+        """
+        ...
+
+    async def cancel(self, run: RunId, *, reason: str = "", by: str | None = None) -> bool:
+        """Ask for a run's end; False when it had ended before."""
+        ...
+
+    async def pause(self, run: RunId, *, reason: str = "", by: str | None = None) -> bool:
+        """Ask a run to rest at its next entry until `resume`; False when it had ended before."""
+        ...
+
+    async def resume(self, run: RunId, *, by: str | None = None) -> bool:
+        """Let a paused run go on; False when it had ended before."""
+        ...
+
+    async def questions(self, run: RunId | None = None) -> Sequence[Question]:
+        """Return what waits for a person, the oldest first."""
+        ...
+
+    async def answer(
+        self,
+        question: str,
+        yes: bool,
+        *,
+        shown: str,
+        args: Mapping[str, Any] | None = None,
+        by: str | None = None,
+        note: str | None = None,
+    ) -> None:
+        """Answer a question, for exactly what was shown.
+
+        Raises:
+            NotFound: nobody asks that, or not any more.
+            Conflict: it was answered before, or something else was shown.
         """
         ...
 

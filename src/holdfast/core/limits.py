@@ -19,6 +19,8 @@ ERROR_BYTES: Final = 16 * 1024
 PAGE_ENTRIES: Final = 512
 PAGE_BYTES: Final = 1024 * 1024
 """A page of entries ends at whichever comes first; a single larger entry is a page of its own."""
+QUESTION_BYTES: Final = 4096
+"""The text of a question; what is shown beside it is a payload."""
 STALLS: Final = 5
 """Claims without progress after which a run is quarantined."""
 DURATION_SECONDS: Final = 100.0 * 366 * 24 * 3600

@@ -62,9 +62,24 @@ def root_branch(generation: int) -> str:
     return str(generation)
 
 
-def branch_path(parent: str, name: str, nth: int, index: int) -> str:
-    """Return the path of branch `index` of the nth branch set called `name` in `parent`."""
-    return f"{parent}/{encode_part(name)}#{nth}.{index}"
+def set_path(parent: str, name: str, nth: int) -> str:
+    """Return the path of the nth branch set called `name` in `parent`, which takes one place there."""
+    return f"{parent}/{encode_part(name)}#{nth}"
+
+
+def branch_path(parent: str, name: str, nth: int, index: int | str) -> str:
+    """Return the path of one branch of a set: by its number there, or by the key that its author gave it."""
+    which = str(index) if isinstance(index, int) else f"={encode_part(index)}"
+    return f"{set_path(parent, name, nth)}.{which}"
+
+
+def set_of(branch: str) -> str | None:
+    """Return the set that a branch belongs to; None for an outermost one."""
+    parent, divider, last = branch.rpartition("/")
+    if not divider:
+        return None
+    name, mark, rest = last.partition("#")
+    return f"{parent}/{name}{mark}{rest.partition('.')[0]}"
 
 
 def counted_key(branch: str, name: str, nth: int) -> str:

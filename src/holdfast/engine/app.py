@@ -40,10 +40,11 @@ class App:
         """
         if not isinstance(part, Durable):
             raise InvalidInput(f"hf.App takes durable functions, not {part!r}; decorate it with @hf.durable")
-        known = self._functions.get(part.name)
-        if known is not None and known is not part:
-            raise InvalidInput(f"two functions are called {part.name!r}: give one of them @hf.durable(name=...)")
-        self._functions[part.name] = part
+        for name in (part.name, *part.aliases):
+            known = self._functions.get(name)
+            if known is not None and known is not part:
+                raise InvalidInput(f"two functions are called {name!r}: give one of them @hf.durable(name=...)")
+            self._functions[name] = part
 
     def get(self, name: str) -> Durable[Any, *tuple[Any, ...]] | None:
         """Return the function of that name."""

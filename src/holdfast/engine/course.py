@@ -1,8 +1,12 @@
 """The course of a run under one lease: load it, run its code, and write how it ends or rests."""
 
-from typing import Any
+import asyncio
+from typing import Any, Final
+
+from msgspec import Raw
 
 from holdfast.core import entry as e
+from holdfast.core.codec import Codec, decode_any
 from holdfast.core.errors import (
     Damaged,
     Diverged,
@@ -13,12 +17,15 @@ from holdfast.core.errors import (
     StoreRefused,
     UnknownEntry,
 )
+from holdfast.core.post import CANCEL, RESUME
 from holdfast.core.status import Status
 from holdfast.engine.context import Context
-from holdfast.engine.drive import Drive, refusals
+from holdfast.engine.drive import Continued, Drive, refusals
 from holdfast.engine.function import Durable
 from holdfast.engine.payload import error_info, is_failure, message_of, store_value
 from holdfast.store.value import Commit, RowChange
+
+_INPUT: Final = Codec(dict[str, Any])
 
 
 async def follow(drive: Drive, function: Durable[Any, *tuple[Any, ...]]) -> None:
@@ -28,26 +35,59 @@ async def follow(drive: Drive, function: Durable[Any, *tuple[Any, ...]]) -> None
     except (Damaged, UnknownEntry, InvalidValue) as error:
         await _set_aside(drive, error)
         return
+    if drive.state.status is Status.PAUSED and not await _is_let_go_on(drive):
+        await drive.rest_again(Status.PAUSED)
+        return
     if drive.lease.why != "started":
         drive.resumed()
+    row = drive.lease.row
+    if row.control_seq > row.seen_seq:
+        await drive.waits.look()
+    if drive.cancel_asked and drive.replay.is_empty:
+        # Its code has done nothing yet: there is nothing to clean up.
+        await drive.finish(drive.cancelled_ending())
+        return
+    body: bytes | Raw | None = None
+    while True:
+        try:
+            await _run(drive, function, body)
+            return
+        except Continued as continued:
+            body = await _continue(drive, function, continued.arguments)
+
+
+async def _is_let_go_on(drive: Drive) -> bool:
+    """Say whether a paused run was asked for more than to wait."""
+    posts = await drive.answer(drive.store.inbox(drive.lease.row.run))
+    return any(post.kind in (RESUME, CANCEL) for post in posts)
+
+
+async def _run(drive: Drive, function: Durable[Any, *tuple[Any, ...]], body: bytes | Raw | None) -> None:
+    """Call the code and write how it ends or rests."""
     ending: e.RunFinished | None = None
     blobs: Any = ()
     try:
-        value = await function.function(Context(drive), **await _arguments(drive, function))
+        value = await function.function(Context(drive), **await _arguments(drive, function, body))
         _check_finished(drive)
         raw, blob, blobs, _ = store_value(function.result, value, f"the result of {function.name}", drive.secrets)
         ending = e.RunFinished(status=Status.COMPLETED, raw=raw, blob=blob)
     except Parked:
         return
     except BaseException as error:
-        if not is_failure(error):
+        told = drive.cancel_told and isinstance(error, asyncio.CancelledError) and not drive.stopping
+        if not told and not is_failure(error):
             raise
-        ending = _failure(error, drive)
+        if not told:
+            ending = _failure(error, drive)
     if drive.halted is not None and drive.refused is None:
         # The code went on after it was told to stop: what it made of that is not the run's.
         if isinstance(drive.halted, Parked):
             return
         raise drive.halted
+    if drive.cancel_asked and drive.refused is None:
+        # Whatever the code made of it: whoever asked for the end was told that it counts.
+        error_of = ending.error if ending is not None else None
+        ending, blobs = drive.cancelled_ending(error_of), ()
     if isinstance(drive.refused, Damaged):
         await drive.rest(Status.QUARANTINED, "damaged", detail=str(drive.refused))
     elif drive.refused is not None:
@@ -57,17 +97,31 @@ async def follow(drive: Drive, function: Durable[Any, *tuple[Any, ...]]) -> None
         await drive.finish(ending, blobs)
 
 
+async def _continue(drive: Drive, function: Durable[Any, *tuple[Any, ...]], args: tuple[Any, ...]) -> bytes:
+    """Begin another generation: what was recorded before it is not asked for again."""
+    body = drive.secrets.redact(function.encode_input(function.bind(args)))
+    raw, blob, blobs, _ = store_value(_INPUT, decode_any(body), f"the input of {function.name}", drive.secrets)
+    generation = drive.state.generation + 1
+    await drive.write(e.RunContinued(generation=generation, raw=raw, blob=blob), blobs=blobs, drop=("*",))
+    drive.begin_generation(generation)
+    return body
+
+
 def _failure(error: BaseException, drive: Drive) -> e.RunFinished:
     info = error_info(error, drive.secrets)
     return e.RunFinished(status=Status.FAILED, reason=f"{info.type}: {info.message}"[:500], error=info)
 
 
-async def _arguments(drive: Drive, function: Durable[Any, *tuple[Any, ...]]) -> dict[str, Any]:
-    started, row = drive.started, drive.lease.row
+async def _arguments(
+    drive: Drive, function: Durable[Any, *tuple[Any, ...]], body: bytes | Raw | None
+) -> dict[str, Any]:
+    """Return what the code is called with: `body`, or what the last generation was begun with."""
+    started, row = drive.continued or drive.started, drive.lease.row
     assert started is not None
     blob = started.blob
     try:
-        body = started.raw if blob is None else await drive.answer(drive.store.blob(row.tenant, blob.digest))
+        if body is None:
+            body = started.raw if blob is None else await drive.answer(drive.store.blob(row.tenant, blob.digest))
         return function.decode_input(body)
     except (Damaged, NotFound) as error:
         raise drive.refuse(Damaged(run=row.run, seq=1, what=f"its input: {error}")) from error

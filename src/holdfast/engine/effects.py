@@ -10,9 +10,10 @@ from msgspec import structs
 
 from holdfast.core import entry as e
 from holdfast.core import limits
-from holdfast.core.codec import NULL, Codec
+from holdfast.core.codec import Codec
 from holdfast.core.derive import idempotency_key
 from holdfast.core.errors import Damaged, Diverged, InDoubt, InvalidValue, NotFound, StepError
+from holdfast.core.post import RESOLVE, Resolution
 from holdfast.core.retry import Retry, seconds
 from holdfast.core.status import NOT_DONE, Effect
 from holdfast.engine.chunks import Stream
@@ -20,12 +21,10 @@ from holdfast.engine.drive import Drive
 from holdfast.engine.function import Policy, StepCode, look_at
 from holdfast.engine.payload import error_info, is_failure, load_value, store_value
 from holdfast.engine.step import Step
+from holdfast.engine.waits import IN_PROCESS_SECONDS
 from holdfast.journal import replay as r
 from holdfast.store.protocol import Transaction
 from holdfast.store.value import Post
-
-_IN_PROCESS_SECONDS = 1.0
-"""A retry due sooner than this is waited for; a later one parks the run."""
 
 
 class _Undone(Exception):
@@ -86,7 +85,7 @@ class StepCall:
             case r.Cancelled():
                 return await asyncio.get_running_loop().create_future()
             case r.Retrying(attempt=attempt, retry_at=retry_at):
-                await self._wait_until(retry_at, "retry", attempt)
+                await self._wait_until(retry_at, attempt)
                 return await self.attempt(attempt + 1)
             case r.Reopened(attempt=attempt):
                 return await self.attempt(attempt + 1)
@@ -140,10 +139,10 @@ class StepCall:
         timeout = int(self.timeout * 1e6) if self.timeout is not None else None
         entry = e.StepStarted(step=self.key, digest=self.digest, effect=self.effect, attempt=attempt, timeout=timeout)
         drive = self.drive
-        drive.cancelled_late = False
+        drive.is_late()
         # A further intent of the same step is no progress: one that kills its worker each time must not hide behind it.
         await drive.write(entry, guarded=True, progress=attempt == 1)
-        if drive.cancelled_late:
+        if drive.late and drive.is_late():
             # The code's timeout ran out before the effect began: it is known not to have happened.
             self._record_cancel(attempt)
             raise asyncio.CancelledError
@@ -224,7 +223,7 @@ class StepCall:
         )
         if retry_at is None:
             raise StepError(step=self.key, type=info.type, message=info.message, attempts=attempt) from error
-        await self._wait_until(retry_at, "retry", attempt)
+        await self._wait_until(retry_at, attempt)
         return await self.attempt(attempt + 1)
 
     def _retry_at(self, error: BaseException, attempt: int) -> int | None:
@@ -246,13 +245,8 @@ class StepCall:
             self._record_cancel(attempt)
 
     def cancel_late(self) -> None:
-        """Let a cancellation that came while the entry before was written end this step, if it still stands.
-
-        Whoever left its `asyncio.timeout` block meanwhile has taken it back.
-        """
-        self.drive.cancelled_late = False
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():
+        """Let a cancellation that came while the entry before was written end this step, if it still stands."""
+        if self.drive.is_late():
             self._record_cancel(1)
             raise asyncio.CancelledError
 
@@ -261,17 +255,17 @@ class StepCall:
         entry = e.StepFailed(step=self.key, digest=self.digest, attempt=attempt, error=info, cancelled=True)
         self.drive.write_soon(entry, drop=self._drop())
 
-    async def _wait_until(self, at: int, why: str, attempt: int) -> None:
+    async def _wait_until(self, at: int, attempt: int) -> None:
         wait_seconds = (at - self.drive.store.now()) / 1e6
-        if wait_seconds > _IN_PROCESS_SECONDS:
-            await self.drive.park(why, due_at=at, step=self.key)
-        elif wait_seconds > 0:
-            try:
+        try:
+            if wait_seconds > IN_PROCESS_SECONDS:
+                await self.drive.waits.until("retry", self.key, due_at=at)
+            elif wait_seconds > 0:
                 await asyncio.sleep(wait_seconds)
-            except asyncio.CancelledError:
-                if not self.drive.stopping:
-                    self._record_cancel(attempt)
-                raise
+        except asyncio.CancelledError:
+            if not self.drive.stopping:
+                self._record_cancel(attempt)
+            raise
 
     # Doubt
 
@@ -284,16 +278,8 @@ class StepCall:
     async def _resolve(self, doubt: r.InQuestion) -> Any:
         """End the doubt by a person's word, by `verify`, or by the declared policy."""
         for post in await self._posts():
-            if post.kind == "resolve":
-                word = msgspec.json.decode(post.body, type=Resolution)
-                if word.step == self.key:
-                    wrong = self._wrong(word)
-                    if wrong is None:
-                        return await self._by_person(word, post.seq, doubt)
-                    # A slip of the person's must not end the run: it is written down, and another word may follow.
-                    doubt = structs.replace(doubt, why=f"{doubt.why} ({wrong})")
-                    again = e.StepDoubted(step=self.key, why=doubt.why, attempt=doubt.attempt)
-                    await self.drive.write(again, consumed=(post.seq,))
+            if self._is_word(post):
+                return await self._hear(post, doubt)
         if self.verify is not None:
             found = await self._ask_verify(doubt.attempt)
             if found is NOT_DONE:
@@ -305,11 +291,35 @@ class StepCall:
                 await self._write_resolved(how="verify", outcome="done", raw=raw, blob=blob, blobs=blobs)
                 return back
         if self.in_doubt == "wait":
-            await self.drive.park(
-                "doubt", due_at=None, step=self.key, detail=f"step {self.key} is in doubt: {doubt.why}"
-            )
+            detail = f"step {self.key} is in doubt: {doubt.why}"
+            word = await self._wait_in_doubt(doubt, due_at=None, detail=detail, takes=self._is_word)
+            assert word is not None
+            return await self._hear(word, doubt)
         await self._write_resolved(how="policy", outcome="unknown")
         raise InDoubt(step=self.key, message=doubt.why, attempts=doubt.attempt)
+
+    async def _wait_in_doubt(self, doubt: r.InQuestion, **rest: Any) -> Post | None:
+        try:
+            return await self.drive.waits.until("doubt", self.key, **rest)
+        except asyncio.CancelledError:
+            if not self.drive.stopping:
+                self.drive.write_soon(e.StepDoubted(step=self.key, why="cancelled", attempt=doubt.attempt))
+            raise
+
+    def _is_word(self, post: Post) -> bool:
+        return post.kind == RESOLVE and msgspec.json.decode(post.body, type=Resolution).step == self.key
+
+    async def _hear(self, post: Post, doubt: r.InQuestion) -> Any:
+        """End the doubt by a person's word."""
+        word = msgspec.json.decode(post.body, type=Resolution)
+        wrong = self._wrong(word)
+        if wrong is None:
+            return await self._by_person(word, post.seq, doubt)
+        # A slip of the person's must not end the run: it is written down, and another word may follow.
+        doubt = structs.replace(doubt, why=f"{doubt.why} ({wrong})")
+        again = e.StepDoubted(step=self.key, why=doubt.why, attempt=doubt.attempt)
+        await self.drive.write(again, consumed=(post.seq,))
+        return await self._resolve(doubt)
 
     async def _posts(self) -> Sequence[Post]:
         try:
@@ -342,9 +352,9 @@ class StepCall:
         due_at = doubt.started_at + window
         if self.drive.store.now() < due_at:
             detail = f"step {self.key} seems not done, but a request of its may still be under way"
-            await self.drive.park("doubt", due_at=due_at, step=self.key, detail=detail)
+            await self._wait_in_doubt(doubt, due_at=due_at, detail=detail)
 
-    def _wrong(self, word: "Resolution") -> str | None:
+    def _wrong(self, word: Resolution) -> str | None:
         """Say what is wrong with the value that a person gave."""
         try:
             if word.done:
@@ -353,7 +363,7 @@ class StepCall:
             return self.drive.secrets.redact_text(str(error))
         return None
 
-    async def _by_person(self, word: "Resolution", post: int, doubt: r.InQuestion) -> Any:
+    async def _by_person(self, word: Resolution, post: int, doubt: r.InQuestion) -> Any:
         if not word.done:
             await self._wait_out(doubt)
         await self._write_resolved(
@@ -372,16 +382,6 @@ class StepCall:
         fields = {name: rest.pop(name) for name in ("raw", "blob", "by", "note") if name in rest}
         entry = e.StepResolved(step=self.key, how=how, outcome=outcome, **fields)
         await self.drive.write(entry, drop=self._drop(), **rest)
-
-
-class Resolution(msgspec.Struct, frozen=True):
-    """The body of a `resolve` post."""
-
-    step: str
-    done: bool
-    value: msgspec.Raw = NULL
-    by: str | None = None
-    note: str | None = None
 
 
 _UNKNOWN = object()

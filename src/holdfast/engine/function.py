@@ -40,6 +40,8 @@ class Policy:
     timeout: float | timedelta | None = None
     returns: Any = None
     not_performed: tuple[type[BaseException], ...] | None = None
+    aliases: tuple[str, ...] = ()
+    """Names that the step had before; what was recorded under one of them counts."""
 
     def __post_init__(self) -> None:
         if self.in_doubt not in (None, "raise", "wait"):
@@ -66,7 +68,7 @@ def declared(
     Raises:
         InvalidInput: some of it means nothing.
     """
-    unknown = sorted(set(rest) - {"name", "verify", "in_doubt", "retry", "timeout"})
+    unknown = sorted(set(rest) - {"name", "verify", "in_doubt", "retry", "timeout", "aliases"})
     if unknown:
         raise InvalidInput(
             f"ctx.step takes no {', '.join(unknown)}=: keywords are Holdfast's; functools.partial takes the others"
@@ -75,6 +77,12 @@ def declared(
         Codec(returns)
     never = checked_exceptions("not_performed=", not_performed) if not_performed is not None else None
     return Policy(effect=as_effect(effect), returns=returns, not_performed=never, **rest)
+
+
+def _several(what: str, names: Sequence[str]) -> Sequence[str]:
+    if isinstance(names, str):
+        raise InvalidInput(f"{what} is a list of names, not one text")
+    return names
 
 
 _NOTHING_SAID: Final = Policy()
@@ -90,10 +98,12 @@ def step(
     timeout: float | timedelta | None = None,
     returns: Any = None,
     not_performed: Sequence[type[BaseException]] | None = None,
+    aliases: Sequence[str] = (),
 ) -> Callable[[F], F]:
     """Declare how a function behaves as a step, beside the function; `ctx.step` may still say otherwise.
 
-    `not_performed` names the exceptions that prove a `once` effect did not happen.
+    `not_performed` names the exceptions that prove a `once` effect did not happen; `aliases` are the names that the
+    step had before it was renamed.
     """
     policy = declared(
         name=name,
@@ -104,6 +114,7 @@ def step(
         timeout=timeout,
         returns=returns,
         not_performed=not_performed,
+        aliases=tuple(encode_name(alias) for alias in _several("aliases=", aliases)),
     )
 
     def declare(function: F) -> F:
@@ -137,6 +148,7 @@ class StepCode:
     policy: Policy
     own_codec: Codec
     """Of the result, by the policy or the annotation."""
+    aliases: tuple[str, ...]
     simple: bool
     """True for an async function that nothing is declared of and nothing is injected into."""
 
@@ -190,6 +202,7 @@ def _step_code(function: Callable[..., Any]) -> StepCode:
         variadic=any(p.kind is p.VAR_POSITIONAL for p in parameters) or not parameters,
         policy=policy,
         own_codec=Codec(policy.returns if policy.returns is not None else hints.get("return", Any)),
+        aliases=policy.aliases,
         simple=is_async and inject is None and policy is _NOTHING_SAID,
     )
 
@@ -218,12 +231,15 @@ def _injected(parameters: list[inspect.Parameter], hints: dict[str, Any]) -> str
 class Durable(Generic[R, *Args]):
     """A function whose runs survive; made by `@hf.durable`. Calling it directly calls the plain function."""
 
-    def __init__(self, function: Callable[..., Awaitable[R]], *, name: str | None = None) -> None:
+    def __init__(
+        self, function: Callable[..., Awaitable[R]], *, name: str | None = None, aliases: Sequence[str] = ()
+    ) -> None:
         if not inspect.iscoroutinefunction(function):
             raise InvalidInput(f"@hf.durable wants an `async def` function, not {function!r}")
         functools.update_wrapper(self, function)
         self.function = function
         self.name = checked_text("the name", function.__name__ if name is None else name, limits.NAME_BYTES)
+        self.aliases = tuple(checked_text("an alias", one, limits.NAME_BYTES) for one in _several("aliases=", aliases))
         parameters = list(inspect.signature(function).parameters.values())
         if not parameters:
             raise InvalidInput(f"{self.name} needs a first parameter for its context: `ctx: hf.Context`")
@@ -298,12 +314,15 @@ class Durable(Generic[R, *Args]):
 @overload
 def durable(function: Callable[[Any, *Args], Awaitable[R]], /) -> Durable[R, *Args]: ...
 @overload
-def durable(*, name: str) -> Callable[[Callable[[Any, *Args], Awaitable[R]]], Durable[R, *Args]]: ...
-def durable(function: Any = None, /, *, name: str | None = None) -> Any:
+def durable(
+    *, name: str | None = None, aliases: Sequence[str] = ()
+) -> Callable[[Callable[[Any, *Args], Awaitable[R]]], Durable[R, *Args]]: ...
+def durable(function: Any = None, /, *, name: str | None = None, aliases: Sequence[str] = ()) -> Any:
     """Make an `async def` function durable: its runs go on from their last committed entry.
 
-    Its first parameter is the context; the others are its input.
+    Its first parameter is the context; the others are its input. `aliases` are the names that it had before it was
+    renamed: runs that were started under them are its too.
     """
     if function is not None:
         return Durable(function)
-    return lambda function: Durable(function, name=name)
+    return lambda function: Durable(function, name=name, aliases=aliases)

@@ -13,11 +13,13 @@ from holdfast.engine.course import follow, quarantine
 from holdfast.engine.drive import Drive, Surroundings
 from holdfast.engine.presence import Presence, introduce
 from holdfast.store.protocol import Store
-from holdfast.store.value import Lease, WorkerRow
+from holdfast.store.value import Lease, RunFilter, WorkerRow
 
 _POLL_SECONDS: Final = 0.25
 _REAP_SECONDS: Final = 0.5
 _BACK_OFF_SECONDS: Final = 1.0
+_DELIVER_SECONDS: Final = 0.05
+"""How often it is looked for posts to the runs that are driven here, at most."""
 _UNWIND_SECONDS: Final = 5.0
 """How long code that does not heed its cancellation is waited for when its worker stops."""
 _REFUSED_TWICE: Final = 2
@@ -44,7 +46,7 @@ class Worker:
         self.starting = 0
         """How many starts are under way that may bring a lease, which is not driven before its answer comes."""
         self._settling = False
-        self._reap_at = self._audit_at = 0.0
+        self._reap_at = self._audit_at = self._deliver_at = 0.0
         self._faults: Counter[RunId] = Counter()
         self._unwritable: dict[RunId, StoreRefused] = {}
         self._refused: StoreRefused | None = None
@@ -114,6 +116,7 @@ class Worker:
                     await self.reap()
                 claimed = await self._claim()
                 self._refused = None
+                await self._deliver()
                 if not claimed:
                     await self._rest(bell)
             except Exception as error:
@@ -140,6 +143,17 @@ class Worker:
             self.take(lease)
         self._full = len(leases) == room
         return len(leases)
+
+    async def _deliver(self) -> None:
+        """Tell the runs that are driven here of the posts that have come for them."""
+        now = asyncio.get_running_loop().time()
+        if not self._driving or now < self._deliver_at:
+            return
+        self._deliver_at = now + _DELIVER_SECONDS
+        for row in await self._store.list(RunFilter(owner=self.id, limit=self._concurrency)):
+            drive = self._driving.get(row.run, (None, None))[1]
+            if drive is not None and drive.lease.fence == row.fence:
+                drive.waits.posted(row.inbox_seq, row.control_seq)
 
     async def _rest(self, bell: Any) -> None:
         """Wait for something to claim: a bell, a free place, or the next poll."""
@@ -230,6 +244,7 @@ class Worker:
         assert function is not None
         drive = Drive(self._store, lease, self._around, self._app.code(function), self._app.token(function))
         drive.on_progress, drive.handing = self._space.set, self._draining
+        drive.crowded, drive.draining = lambda: self._full, lambda: self._draining
         task = self._driving[run][0]
         self._driving[run] = (task, drive)
         try:
@@ -256,6 +271,7 @@ class Worker:
             self._around.log.error("driving the run failed", run=run, error=repr(error), exc_info=error)
             await self._fault(drive, error)
         finally:
+            drive.waits.close()
             if self._driving.get(run, (None,))[0] is task:
                 del self._driving[run]
             if self._full:
@@ -299,6 +315,7 @@ class Worker:
         for _, drive in self._driving.values():
             if drive is not None:
                 drive.handing = True
+                drive.waits.wake()
         tasks = [task for task, _ in self._driving.values()]
         if tasks:
             await asyncio.wait(tasks, timeout=grace_seconds)

@@ -1,13 +1,13 @@
 """Replay as a machine without I/O: what the code asks, compared with what the journal recorded."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from msgspec import Raw, Struct
 
 from holdfast.core import entry as e
 from holdfast.core.errors import Damaged, Diverged
 from holdfast.core.status import Effect
-from holdfast.core.stepkey import branch_of
+from holdfast.core.stepkey import branch_of, set_of
 
 
 class Fresh(Struct, frozen=True):
@@ -70,17 +70,66 @@ class Reopened(Struct, frozen=True):
     attempt: int
 
 
-Answer = Fresh | Recorded | Failed | Retrying | Cancelled | Interrupted | InQuestion | GivenUp | Reopened
+class Waiting(Struct, frozen=True):
+    """The step is a wait that has begun; `due_at` is when it ends by itself."""
+
+    due_at: int | None
+
+
+class Asked(Struct, frozen=True):
+    """A person was asked and has not answered."""
+
+    seq: int
+    shown: str
+    expires_at: int | None
+
+
+class Decided(Struct, frozen=True):
+    """The question was answered, or its time is over."""
+
+    entry: e.QuestionAnswered
+
+
+class Spawned(Struct, frozen=True):
+    """A child was created, and has not settled."""
+
+    child: str
+
+
+class Settled(Struct, frozen=True):
+    """The child ended."""
+
+    entry: e.ChildSettled
+
+
+class Received(Struct, frozen=True):
+    """A signal was taken."""
+
+    name: str
+    raw: Raw
+    blob: e.BlobRef | None
+
+
+class Branched(Struct, frozen=True):
+    """A set of branches stands at this place."""
+
+
+Answer = (
+    Fresh | Recorded | Failed | Retrying | Cancelled | Interrupted | InQuestion | GivenUp | Reopened
+    | Waiting | Asked | Decided | Spawned | Settled | Received | Branched
+)  # fmt: skip
 FRESH = Fresh()
 
 
 class _Record:
     """One place in a branch: what was asked there, and the latest that is known of it."""
 
-    __slots__ = ("answer", "digest", "key", "seq", "started_at", "timeout", "why")
+    __slots__ = ("answer", "closed", "digest", "key", "seq", "started_at", "timeout", "why")
 
     def __init__(self, key: str, digest: str | None, seq: int, answer: Answer) -> None:
         self.key, self.digest, self.seq, self.answer = key, digest, seq, answer
+        self.closed = seq
+        """The last entry that told of it."""
         self.started_at, self.timeout, self.why = 0, None, ""  # type: int, int | None, str
 
 
@@ -95,6 +144,10 @@ class Replay:
         self._branches: dict[str, list[_Record]] = {}
         self._asked: dict[str, int] = {}
         self._by_key: dict[str, _Record] = {}
+        self._entered: set[str] = set()
+        """Branch sets whose place in their parent was asked for."""
+        self.cancel_seq = 0
+        """The entry that asked for the run's end, until its code was told."""
 
     def take(self, entry: e.Entry) -> None:
         """Add the next entry of the journal.
@@ -111,8 +164,24 @@ class Replay:
                 self._close(entry, entry.step, entry.digest, Failed(entry.error, entry.attempt))
             case e.StepFailed(retry_at=int() as retry_at):
                 self._close(entry, entry.step, entry.digest, Retrying(entry.attempt, retry_at))
+            case e.StepStarted(waits=[_, *_]):
+                self._record(entry, entry.step, entry.digest, Waiting(entry.due_at))
             case e.StepStarted():
                 self._open(entry)
+            case e.SignalReceived():
+                self._close(entry, entry.step, None, Received(entry.name, entry.raw, entry.blob))
+            case e.QuestionAsked():
+                self._record(entry, entry.step, entry.shown, Asked(entry.seq, entry.shown, entry.expires_at))
+            case e.QuestionAnswered():
+                self._close(entry, entry.step, None, Decided(entry))
+            case e.ChildSpawned():
+                self._record(entry, entry.step, entry.digest, Spawned(entry.child))
+            case e.ChildSettled():
+                self._close(entry, entry.step, None, Settled(entry))
+            case e.CancelReceived():
+                self.cancel_seq = entry.seq
+            case e.RunContinued():
+                self._branches, self._by_key = {}, {}
             case e.StepDoubted():
                 self._doubt(entry)
             case e.StepResolved():
@@ -128,8 +197,20 @@ class Replay:
         record = self._by_key.get(step)
         if record is None:
             record = self._by_key[step] = _Record(step, digest, entry.seq, answer)
-            self._branches.setdefault(branch_of(step), []).append(record)
+            self._branch(branch_of(step), entry.seq).append(record)
+        record.closed = entry.seq
         return record
+
+    def _branch(self, branch: str, seq: int) -> list[_Record]:
+        """Return a branch's records; its set takes a place in the parent at its first one."""
+        records = self._branches.get(branch)
+        if records is None:
+            records = self._branches[branch] = []
+            branch_set = set_of(branch)
+            if branch_set is not None and branch_set not in self._by_key:
+                place = self._by_key[branch_set] = _Record(branch_set, None, seq, Branched())
+                self._branch(branch_of(branch_set), seq).append(place)
+        return records
 
     def _close(self, entry: e.Entry, step: str, digest: str | None, answer: Answer) -> None:
         record = self._record(entry, step, digest, FRESH)
@@ -143,7 +224,7 @@ class Replay:
         record.answer, record.started_at, record.timeout = answer, entry.at, entry.timeout
 
     def _check_open(self, entry: e.Entry, record: _Record) -> None:
-        if isinstance(record.answer, Recorded | Failed | Cancelled | GivenUp):
+        if isinstance(record.answer, Recorded | Failed | Cancelled | GivenUp | Received | Decided | Settled):
             what = f"step {record.key} was closed before, by entry {record.seq}"
             raise Damaged(run=entry.run, seq=entry.seq, what=what)
 
@@ -167,20 +248,17 @@ class Replay:
             case _:
                 record.answer = GivenUp(record.why, attempt)
 
-    def ask(self, branch: str, key: str, digest: str | None) -> Answer:
-        """Say what is recorded for the next place of `branch`, which the code says is `key`.
+    def ask(self, branch: str, key: str, digest: str | None, also: Sequence[str] = ()) -> Answer:
+        """Say what is recorded for the next place of `branch`, which the code says is `key`, or was one of `also`.
 
         Raises:
             Diverged: the journal recorded something else there.
         """
-        records = self._branches.get(branch)
-        if records is None:
+        self._enter(branch)
+        record = self._next(branch)
+        if record is None:
             return FRESH
-        place = self._asked.get(branch, 0)
-        if place == len(records):
-            return FRESH
-        record = records[place]
-        if record.key != key:
+        if record.key != key and record.key not in also:
             raise Diverged(seq=record.seq, recorded=f"{record.key!r}", asked=f"{key!r}")
         if digest is not None and record.digest is not None and record.digest != digest:
             raise Diverged(
@@ -188,8 +266,44 @@ class Replay:
                 recorded=f"{key!r} with input {record.digest[:12]}",
                 asked=f"it with another input, {digest[:12]}",
             )
-        self._asked[branch] = place + 1
+        self._asked[branch] = self._asked.get(branch, 0) + 1
         return record.answer
+
+    def _enter(self, branch: str) -> None:
+        """Ask for the place of the set that a branch belongs to, when its first branch asks for anything."""
+        branch_set = set_of(branch)
+        if branch_set is not None and branch_set not in self._entered:
+            self._entered.add(branch_set)
+            self.ask(branch_of(branch_set), branch_set, None)
+
+    def _next(self, branch: str) -> _Record | None:
+        records = self._branches.get(branch)
+        place = self._asked.get(branch, 0)
+        return None if records is None or place == len(records) else records[place]
+
+    def peek(self, branch: str) -> str | None:
+        """Return the key of a branch's next record; None past its last one."""
+        record = self._next(branch)
+        return record.key if record is not None else None
+
+    def settlement(self, key: str) -> e.ChildSettled | None:
+        """Return how the child of a step ended, if the journal knows."""
+        record = self._by_key.get(key)
+        return record.answer.entry if record is not None and isinstance(record.answer, Settled) else None
+
+    def is_after_cancel(self, branch: str) -> bool:
+        """Say whether the next place of a branch was reached, or left, only after the run's end was asked for."""
+        record = self._next(branch)
+        return bool(self.cancel_seq) and (
+            record is None
+            or record.seq > self.cancel_seq
+            or (isinstance(record.answer, Cancelled) and record.closed > self.cancel_seq)
+        )
+
+    @property
+    def is_empty(self) -> bool:
+        """True when the code had recorded nothing at all."""
+        return not self._by_key
 
     @property
     def replaying(self) -> bool:

@@ -221,15 +221,18 @@ class MemoryStore:
             return leases
         for row in sorted(self._rows.values(), key=lambda row: (row.stalls, row.due_at is None, row.due_at or 0)):
             code = serves.get(row.name)
-            if code is None or row.owner or f"|{code}|" in row.refused or (runs is not None and row.run not in runs):
+            if code is None or row.owner or (runs is not None and row.run not in runs):
+                continue
+            if f"|{code}|" in row.refused and not row.is_controlled:
                 continue
             due = row.due_at is not None and row.due_at <= self.now()
-            if row.status not in (Status.QUEUED, Status.WAITING) or not (due or row.inbox_seq > row.seen_seq):
+            rests = row.status in (Status.QUEUED, Status.WAITING) and (due or row.inbox_seq > row.seen_seq)
+            if not rests and not row.is_controlled:
                 continue
             if row.stalls and runs is None and not suspects:
                 continue
             suspects = suspects and not row.stalls
-            if row.stalls >= limits.STALLS:
+            if row.stalls >= limits.STALLS and not row.is_controlled:
                 why = f"no_progress: {row.stalls} workers died or gave up without a new entry"
                 self._rows[row.run] = replace(row, status=Status.QUARANTINED, reason=why, due_at=None)
                 continue
@@ -310,6 +313,8 @@ class MemoryStore:
             asked = ((which.status, status), (which.name, row.name), (which.key, row.key))
             return (
                 all(want in (None, has) for want, has in asked)
+                and (which.owner is None or (row.owner == which.owner and row.inbox_seq > row.seen_seq))
+                and which.parent in (None, row.parent)
                 and which.labels.items() <= dict(row.labels).items()
                 and (which.before is None or row.run < which.before)
                 and row.run.replace("-", "").startswith(which.prefix)

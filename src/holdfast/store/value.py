@@ -44,6 +44,11 @@ class RunRow(Struct, frozen=True, kw_only=True):
     damage: str = ""
     """Why the row itself cannot be believed; empty for a sound one."""
 
+    @property
+    def is_controlled(self) -> bool:
+        """True when something was asked of the run that it has not seen: wherever it rests, it is woken for that."""
+        return self.control_seq > self.seen_seq and not self.status.terminal
+
 
 class Lease(Struct, frozen=True):
     """The right to write one run, until somebody else's fence is higher."""
@@ -242,6 +247,9 @@ class RunFilter(Struct, frozen=True, kw_only=True):
     name: str | None = None
     key: str | None = None
     labels: Mapping[str, str] = {}
+    owner: WorkerId | None = None
+    """Who drives it; then only runs with posts that it has not parked behind."""
+    parent: RunId | None = None
     prefix: str = ""
     """How the id begins: hex digits, without the dashes."""
     before: RunId | None = None

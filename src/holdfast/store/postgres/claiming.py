@@ -71,7 +71,7 @@ class Claims:
         sound: list[RunRow] = []
         for row, stored in rows:
             reason = f"damaged: {row.damage}" if row.damage else ""
-            if not reason and row.stalls >= limits.STALLS:
+            if not reason and row.stalls >= limits.STALLS and not row.is_controlled:
                 reason = f"no_progress: {row.stalls} workers died or gave up without a new entry"
             if reason:
                 await self._reader.rows(leasing.SET_ASIDE, leasing.aside_values(row, stored, reason))

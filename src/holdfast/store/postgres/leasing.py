@@ -20,6 +20,10 @@ _MAY: Final = """
     AND EXISTS (SELECT 1 FROM unnest($1::text[], $2::text[]) AS s(name, code)
                  WHERE s.name = r.name AND strpos(r.refused, '|' || s.code || '|') = 0)
 """
+_CONTROLLED: Final = """
+    r.owner IS NULL AND r.control_seq > r.seen_seq AND r.status NOT IN ('completed', 'failed', 'cancelled')
+    AND (r.stalls > 0) = $3::boolean AND r.name = ANY($1::text[])
+"""
 NOW: Final = f"coalesce($4::bigint, {MICROS})"
 DUE: Final = f"""
     SELECT due.* FROM generate_series(0, {BUCKETS - 1}) AS step, LATERAL (
@@ -27,7 +31,9 @@ DUE: Final = f"""
            AND r.due_at <= {NOW} AND {_MAY} ORDER BY r.due_at LIMIT $5::bigint
     ) AS due LIMIT $5::bigint
 """
-POSTED: Final = f"{SELECT} WHERE r.inbox_seq > r.seen_seq AND {_MAY} AND {NOW} IS NOT NULL LIMIT $5::bigint"
+POSTED: Final = f"""
+    {SELECT} WHERE r.inbox_seq > r.seen_seq AND ({_MAY} OR {_CONTROLLED}) AND {NOW} IS NOT NULL LIMIT $5::bigint
+"""
 BY_ID: Final = f"{SELECT} WHERE r.run = ANY($1)"
 # Only rows as they were looked at: one that a neighbour took or moved since matches nothing, one that he is about to
 # is passed over. The worker's own row is held, so that nobody declares it dead between the look and the claim.
@@ -73,6 +79,8 @@ def may_claim(row: RunRow, serves: Mapping[str, str], now: int) -> bool:
     """Say whether a run that was asked for by id may be claimed; a damaged one may, to be set aside."""
     if row.damage:
         return True
+    if row.owner is None and row.is_controlled:
+        return row.name in serves
     if row.owner is not None or row.status not in (Status.QUEUED, Status.WAITING):
         return False
     code = serves.get(row.name)

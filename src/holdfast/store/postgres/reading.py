@@ -214,6 +214,10 @@ class Reader:
         for column, value in (("name", which.name), ("key", which.key)):
             if value is not None:
                 add(f"r.{column} = ?", value)
+        if which.owner is not None:
+            add("r.owner = (SELECT number FROM hf_workers WHERE worker = ?) AND r.inbox_seq > r.seen_seq", which.owner)
+        if which.parent is not None:
+            add("r.parent = ?", _id(which.parent))
         if which.prefix:
             add("r.run BETWEEN ? AND ?", *(Id.fromhex(which.prefix.ljust(32, digit)) for digit in "0f"))
         for label, value in which.labels.items():

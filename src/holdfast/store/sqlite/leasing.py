@@ -37,8 +37,9 @@ _POSTED: Final = (
     SELECT
     + """
     JOIN json_each(?1) s ON s.key = r.name
-    WHERE r.owner IS NULL AND r.inbox_seq > r.seen_seq AND r.status IN ('queued', 'waiting')
-      AND instr(r.refused, '|' || s.value || '|') = 0 AND (r.stalls > 0) = ?3 LIMIT ?2
+    WHERE r.owner IS NULL AND r.inbox_seq > r.seen_seq AND (r.stalls > 0) = ?3
+      AND (r.status IN ('queued', 'waiting') AND instr(r.refused, '|' || s.value || '|') = 0
+           OR r.control_seq > r.seen_seq AND r.status NOT IN ('completed', 'failed', 'cancelled')) LIMIT ?2
 """
 )
 _CLAIM: Final = """
@@ -95,7 +96,7 @@ def claim(
     for row in rows:
         if row.damage:
             set_aside(db, row, f"damaged: {row.damage}")
-        elif row.stalls >= limits.STALLS:
+        elif row.stalls >= limits.STALLS and not row.is_controlled:
             set_aside(db, row, f"no_progress: {row.stalls} workers died or gave up without a new entry")
         else:
             leases.append(_lease(db, row, worker, owner))
@@ -134,6 +135,8 @@ def _suspicion(values: tuple[Any, ...]) -> int:
 def _may_claim(row: RunRow, serves: Mapping[str, str], now: int) -> bool:
     if row.damage:
         return True  # to be set aside
+    if row.owner is None and row.is_controlled:
+        return row.name in serves
     if row.owner is not None or row.status not in (Status.QUEUED, Status.WAITING):
         return False
     code = serves.get(row.name)

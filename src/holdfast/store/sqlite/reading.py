@@ -146,6 +146,12 @@ class Reader:
             if value is not None:
                 where.append(f"r.{column} = ?")
                 values.append(value)
+        if which.owner is not None:
+            where.append("r.owner = (SELECT number FROM hf_workers WHERE worker = ?) AND r.inbox_seq > r.seen_seq")
+            values.append(which.owner)
+        if which.parent is not None:
+            where.append("r.parent = ?")
+            values.append(id_bytes(which.parent))
         if which.prefix:
             where.append("r.run BETWEEN ? AND ?")
             values += [bytes.fromhex(which.prefix.ljust(32, digit)) for digit in "0f"]

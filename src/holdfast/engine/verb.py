@@ -1,0 +1,263 @@
+"""A verb that waits or creates: it takes a place in its branch, begins with an entry and ends with another."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+import msgspec
+from msgspec import Raw
+
+from holdfast.core import entry as e
+from holdfast.core.codec import Codec, canonical
+from holdfast.core.errors import InvalidValue, RunError
+from holdfast.core.ids import RunId
+from holdfast.core.post import ANSWER, SETTLED, SIGNAL, AnswerBody, Settlement, SignalBody
+from holdfast.core.signal import Decision, Signal
+from holdfast.core.status import Effect, Status
+from holdfast.engine.branches import Branch
+from holdfast.engine.drive import Drive
+from holdfast.engine.family import cancel_post
+from holdfast.engine.function import Durable
+from holdfast.engine.payload import load_value, store_value
+from holdfast.journal import replay as r
+from holdfast.store.start import Start, new_run
+from holdfast.store.value import NewPost, Post
+
+if TYPE_CHECKING:
+    from holdfast.engine.context import Context
+
+R = TypeVar("R")
+_ARGS: Final = Codec(dict[str, Any])
+_ANY: Final = Codec(Any)
+
+
+class Verb:
+    """One place in a branch, held while it is used in `async with`."""
+
+    def __init__(self, context: "Context", branch: Branch, name: str, form: Any, key: str | None) -> None:
+        self._context, self._branch, self._drive = context, branch, context._drive
+        self.key = branch.key(name, key)
+        self.digest = sha256(canonical(form, f"the input of {self.key}")).hexdigest()
+        self._answer: r.Answer = r.FRESH
+
+    async def __aenter__(self) -> "Verb":
+        context, branch, drive = self._context, self._branch, self._drive
+        if drive.cancel_asked:
+            await context._tell_cancel(branch)
+        self._answer = r.FRESH if branch.past else context._ask(branch, self.key, self.digest)
+        branch.busy = True
+        if drive.late and drive.is_late():
+            self._record_cancel()
+            branch.busy = False
+            raise asyncio.CancelledError
+        if isinstance(self._answer, r.Cancelled):
+            # The code cancelled this wait, and will again.
+            await drive.loop.create_future()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        self._branch.busy = False
+
+    def _record_cancel(self) -> None:
+        info = e.ErrorInfo(type="CancelledError", message="cancelled by the run's own code")
+        self._drive.write_soon(e.StepFailed(step=self.key, digest=self.digest, error=info, cancelled=True))
+
+    async def _wait(self, kind: str, due_at: int | None, takes: Callable[[Post], bool] | None, **rest: Any) -> Any:
+        """Wait, and record it if the run's own code cancels that."""
+        try:
+            return await self._drive.waits.until(kind, self.key, due_at=due_at, takes=takes, **rest)
+        except asyncio.CancelledError:
+            if not self._drive.stopping:
+                self._record_cancel()
+            raise
+
+    def _due(self, after_seconds: float | None) -> int | None:
+        return None if after_seconds is None else self._drive.store.now() + int(after_seconds * 1e6)
+
+    async def _begin(self, due_at: int | None, waits: Sequence[str]) -> int | None:
+        """Write that the wait begins, unless it had; return when it ends by itself."""
+        if isinstance(self._answer, r.Waiting):
+            return self._answer.due_at
+        entry = e.StepStarted(step=self.key, digest=self.digest, effect=Effect.REPEAT, due_at=due_at, waits=list(waits))
+        await self._drive.write(entry)
+        return due_at
+
+    # Times and signals
+
+    async def until(self, kind: str, *, due_after: float) -> None:
+        """Wait for a time."""
+        if isinstance(self._answer, r.Recorded):
+            return
+        due_at = await self._begin(self._due(due_after), [kind])
+        await self._wait(kind, due_at, None)
+        await self._drive.write(e.StepCompleted(step=self.key, digest=self.digest))
+
+    async def receive(self, signals: Sequence[Signal[Any]], limit: float | None) -> tuple[Signal[Any], Any] | None:
+        """Wait for one of several signals."""
+        drive = self._drive
+        by_name = {signal.name: signal for signal in signals}
+        if isinstance(self._answer, r.Recorded):
+            return None
+        if isinstance(self._answer, r.Received):
+            signal = by_name[self._answer.name]
+            what = f"signal {signal.name}"
+            tenant = drive.lease.row.tenant
+            value = await drive.answer(
+                load_value(drive.store, tenant, signal.codec, self._answer.raw, self._answer.blob, what)
+            )
+            return signal, value
+        due_at = await self._begin(self._due(limit), [f"signal {name}" for name in by_name])
+
+        def takes(post: Post) -> bool:
+            return post.kind == SIGNAL and msgspec.json.decode(post.body, type=SignalBody).name in by_name
+
+        while True:
+            names = ", ".join(by_name)
+            post = await self._wait("signal", due_at, takes, name=names, detail=names)
+            if post is None:
+                await drive.write(e.StepCompleted(step=self.key, digest=self.digest))
+                return None
+            body = msgspec.json.decode(post.body, type=SignalBody)
+            signal = by_name[body.name]
+            try:
+                value = signal.codec.decode(body.value, f"signal {signal.name}")
+            except InvalidValue as error:
+                # A slip of the sender's must not end the run: it is passed over.
+                drive.log.warning("a signal was not what it should be", signal=signal.name, error=str(error))
+                await drive.write(consumed=(post.seq,))
+                continue
+            entry = e.SignalReceived(step=self.key, name=signal.name, post=post.seq, raw=body.value, by=body.by)
+            await drive.write(entry, consumed=(post.seq,))
+            return signal, value
+
+    # Questions
+
+    async def ask(self, text: str, show: Any, args: dict[str, Any] | None, limit: float | None) -> Decision:
+        """Ask a person and wait for the decision."""
+        drive = self._drive
+        if isinstance(self._answer, r.Decided):
+            return _decision(self._answer.entry)
+        if isinstance(self._answer, r.Asked):
+            due_at = self._answer.expires_at
+        else:
+            due_at = self._due(limit)
+            await self._put(text, show, args, due_at)
+        shown = self.digest
+
+        def takes(post: Post) -> bool:
+            if post.kind != ANSWER:
+                return False
+            body = msgspec.json.decode(post.body, type=AnswerBody)
+            return body.step == self.key and body.shown == shown
+
+        post = await self._wait("ask", due_at, takes, detail=text[:200])
+        if post is None:
+            entry = e.QuestionAnswered(step=self.key, yes=False, shown=shown, expired=True)
+            await drive.write(entry)
+        else:
+            body = msgspec.json.decode(post.body, type=AnswerBody)
+            entry = e.QuestionAnswered(
+                step=self.key, yes=body.yes, shown=shown, by=body.by, note=body.note, raw=body.args
+            )
+            await drive.write(entry, consumed=(post.seq,))
+        return _decision(entry)
+
+    async def _put(self, text: str, show: Any, args: dict[str, Any] | None, due_at: int | None) -> None:
+        drive = self._drive
+        value = {"show": show, "args": args}
+        raw, blob, blobs, _ = store_value(_ANY, value, f"what {self.key} shows", drive.secrets)
+        entry = e.QuestionAsked(step=self.key, text=text, shown=self.digest, expires_at=due_at, raw=raw, blob=blob)
+        await drive.write(entry, blobs=blobs)
+
+    # Children
+
+    async def spawn(self, what: Durable[Any, *tuple[Any, ...]], body: bytes, labels: Mapping[str, str]) -> RunId:
+        """Create a child in the commit that records it."""
+        drive = self._drive
+        if isinstance(self._answer, r.Spawned):
+            return RunId(self._answer.child)
+        if isinstance(self._answer, r.Settled):
+            return RunId(self._answer.entry.child)
+        row = drive.lease.row
+        start = Start(
+            name=what.name, input=drive.secrets.redact(body), labels=drive.secrets.redact_labels(labels),
+            parent=row.run, root=row.root or row.run,
+        )  # fmt: skip
+        new = new_run(start, tenant=row.tenant, now=drive.store.now())
+        entry = e.ChildSpawned(step=self.key, child=new.row.run, name=what.name, digest=self.digest)
+        await drive.write(entry, children=(new,))
+        drive.children[self.key] = new.row.run
+        return new.row.run
+
+
+class Child(Generic[R]):
+    """A handle to a child run."""
+
+    def __init__(self, verb: Callable[..., Verb], drive: Drive, child: RunId, step: str, codec: Codec) -> None:
+        self._verb, self._drive, self.id, self._step, self._codec = verb, drive, child, step, codec
+
+    def __repr__(self) -> str:
+        return f"<child {self.id}>"
+
+    async def result(self) -> R:
+        """Return what the child returned, once it has ended.
+
+        Raises:
+            RunError: it failed or was cancelled.
+        """
+        drive = self._drive
+        settled = drive.replay.settlement(self._step) or drive.settled.get(self._step)
+        if settled is None:
+            settled = await self._settle()
+        if settled.status is not Status.COMPLETED:
+            error = msgspec.to_builtins(settled.error) if settled.error is not None else None
+            reason = settled.error.message if settled.error is not None else str(settled.status)
+            raise RunError(run=self.id, status=settled.status, reason=reason, error=error)
+        what = f"the result of run {self.id}"
+        tenant = drive.lease.row.tenant
+        value: R = await drive.answer(load_value(drive.store, tenant, self._codec, settled.raw, settled.blob, what))
+        return value
+
+    async def _settle(self) -> e.ChildSettled:
+        drive = self._drive
+        post = await drive.waits.until(
+            "child", self._step, due_at=None, name=self.id, detail=self.id, takes=self._is_mine
+        )
+        assert post is not None
+        body = msgspec.json.decode(post.body, type=Settlement)
+        entry = e.ChildSettled(
+            step=self._step, child=self.id, status=body.status, error=body.error, raw=body.value, blob=body.blob
+        )
+        drive.settled[self._step] = entry
+        drive.children.pop(self._step, None)
+        await drive.write(entry, consumed=(post.seq,))
+        return entry
+
+    def _is_mine(self, post: Post) -> bool:
+        return post.kind == SETTLED and post.key == f"{SETTLED}/{self.id}"
+
+    async def signal(self, signal: Signal[Any], value: Any = None) -> None:
+        """Send the child a signal; once, however often this run is resumed."""
+        body, _ = signal.codec.round_trip(value, f"signal {signal.name}")
+        post = NewPost(
+            run=self.id, kind=SIGNAL, key=f"{self._drive.lease.row.run}/{{}}",
+            body=msgspec.json.encode(SignalBody(signal.name, Raw(body))),
+        )  # fmt: skip
+        await self._send("signal", post, [signal.name, Raw(body)])
+
+    async def cancel(self, reason: str = "") -> None:
+        """Ask for the child's end; its `result` tells when it has come."""
+        await self._send("cancel", cancel_post(self.id, reason), [self.id, reason])
+
+    async def _send(self, name: str, post: NewPost, form: Any) -> None:
+        async with self._verb(name, form) as verb:
+            if isinstance(verb._answer, r.Recorded):
+                return
+            sent = msgspec.structs.replace(post, key=post.key.format(verb.key))
+            await self._drive.write(e.StepCompleted(step=verb.key, digest=verb.digest), posts=(sent,))
+
+
+def _decision(entry: e.QuestionAnswered) -> Decision:
+    args = _ARGS.decode(entry.raw) if bytes(entry.raw) != b"null" else None
+    return Decision(yes=entry.yes, by=entry.by, note=entry.note, args=args, at=entry.at, expired=entry.expired)
