@@ -194,10 +194,9 @@ class Waits:
             drive.stop()
             self._unwind(asyncio.CancelledError())
             return True
-        soonest = min(self._times(), default=None)
-        if drive.pausing is None and self._is_worth_keeping(soonest):
+        if drive.pausing is None and self._is_worth_keeping():
             return False
-        if await self._park(soonest):
+        if await self._park(min(self._times(), default=None)):
             self._unwind(drive.halt(Parked(self._waiting[0].said.kind)))
             return True
         return False
@@ -215,12 +214,14 @@ class Waits:
             Status.WAITING, first.said.kind, due_at=soonest, step=first.said.step, detail=first.detail, waits=waits
         )
 
-    def _is_worth_keeping(self, soonest: int | None) -> bool:
-        if soonest is not None and soonest - self._drive.store.now() <= IN_PROCESS_SECONDS * 1e6:
+    def _is_worth_keeping(self) -> bool:
+        """Say whether something is due in a moment; a doubt is looked at anew by whoever claims the run."""
+        loop, now = self._drive.loop, self._drive.store.now()
+        kinds = {waiting.said.kind for waiting in self._waiting}
+        soonest = min(self._times(), default=None)
+        if "doubt" not in kinds and soonest is not None and soonest - now <= IN_PROCESS_SECONDS * 1e6:
             return True
-        loop = self._drive.loop
-        children = any(waiting.said.kind == "child" for waiting in self._waiting)
-        return children and not self._drive.crowded() and loop.time() < self._since + _LINGER_SECONDS
+        return "child" in kinds and not self._drive.crowded() and loop.time() < self._since + _LINGER_SECONDS
 
     def _unwind(self, reason: BaseException) -> None:
         for waiting in self._waiting:
