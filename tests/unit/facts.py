@@ -41,7 +41,6 @@ FULL: Final[tuple[e.Entry, ...]] = (
     ),
     e.MessageAdded(role="assistant", step="0/model#1", native=Raw(b'{"signature":"x"}'), raw=VALUE, blob=BLOB),
     e.SignalReceived(step="0/receive#1", name="paid", post=3, by="bank", raw=VALUE, blob=BLOB),
-    e.CancelReceived(post=4, by="ann", reason="cancelled: no need"),
     e.QuestionAsked(step="0/ask#1", text="Send it?", shown=DIGEST, expires_at=AT, raw=VALUE, blob=BLOB),
     e.QuestionAnswered(
         step="0/ask#1", yes=True, shown=DIGEST, by="ann", note="fine", expired=True, raw=VALUE, blob=BLOB
@@ -77,7 +76,6 @@ LEAST: Final[tuple[e.Entry, ...]] = (
     e.StepResolved(step="0/pay#1", how="policy", outcome="unknown"),
     e.MessageAdded(role="user"),
     e.SignalReceived(step="0/receive#1", name="paid", post=3),
-    e.CancelReceived(post=4),
     e.QuestionAsked(step="0/ask#1", text="Send it?", shown=DIGEST),
     e.QuestionAnswered(step="0/ask#1", yes=False, shown=DIGEST),
     e.ChildSpawned(step="0/spawn#1", child=OTHER, name="clerk", digest=DIGEST),
@@ -123,3 +121,14 @@ def resolved(outcome: str, step: str = "0/pay#1", *, value: bytes = b"null") -> 
 def resumed(fence: int) -> e.Entry:
     """Return a resume under a fence."""
     return e.RunResumed(worker=OTHER, fence=fence, attempt=2, why="claimed")
+
+ADDED: tuple[e.Entry, ...] = (
+    e.CancelReceived(post=4, by="ann", reason="cancelled: no need"),
+    e.CancelReceived(post=4),
+    e.RunParked(
+        status=Status.WAITING,
+        reason="signal",
+        waits=[e.Wait("signal", "0/receive#1", "paid", 5), e.Wait("sleep", "0/gather#1.2/sleep#1")],
+    ),
+)
+"""Kinds and fields that came later; their vectors stand behind the others, whose places never change."""
