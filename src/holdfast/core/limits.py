@@ -25,6 +25,8 @@ STALLS: Final = 5
 """Claims without progress after which a run is quarantined."""
 DURATION_SECONDS: Final = 100.0 * 366 * 24 * 3600
 """The longest delay, timeout or pause between attempts."""
+RETRY_AFTER_SECONDS: Final = 300.0
+"""The longest that an error's own wish puts off the next attempt."""
 LEASE_SECONDS: Final = 10.0
 """How long a worker's pulse must have stood still before others take its runs, where its lock tells nothing."""
 GRACE_SECONDS: Final = 30.0

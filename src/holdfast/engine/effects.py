@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -14,7 +15,7 @@ from holdfast.core.codec import Codec
 from holdfast.core.derive import idempotency_key
 from holdfast.core.errors import Damaged, Diverged, InDoubt, InvalidValue, NotFound, StepError
 from holdfast.core.post import RESOLVE, Resolution
-from holdfast.core.retry import Retry, seconds
+from holdfast.core.retry import Retry, asked_seconds, seconds
 from holdfast.core.status import NOT_DONE, Effect
 from holdfast.engine.chunks import Stream
 from holdfast.engine.drive import Drive
@@ -229,8 +230,11 @@ class StepCall:
     def _retry_at(self, error: BaseException, attempt: int) -> int | None:
         if self.retry is None or not self.retry.wants(error, attempt):
             return None
+        now = self.drive.store.now()
         delay = self.retry.delay_seconds(attempt, self.drive.chance())
-        return self.drive.store.now() + int(delay * 1e6)
+        # Who says when to come back is not asked sooner.
+        asked = asked_seconds(error, datetime.fromtimestamp(0, UTC) + timedelta(microseconds=now))
+        return now + int(max(delay, asked or 0.0) * 1e6)
 
     def cancelled(self, error: BaseException, attempt: int) -> None:
         """Record that the run's own code cancelled the step; a shutdown or an interrupt records nothing.
