@@ -53,6 +53,7 @@ class CallOptions(TypedDict, total=False):
     in_doubt: Literal["raise", "wait"] | None
     retry: Retry | None
     timeout: float | timedelta | None
+    heartbeat: float | timedelta | None
     returns: Any
     not_performed: tuple[type[BaseException], ...] | None
     on_input_change: Literal["refuse", "keep"]
@@ -131,6 +132,7 @@ class Context:
             if options:
                 # Checked before the journal is asked: what is refused here has no place there, on replay neither.
                 said = declared(**options)
+                code.check(said)
         else:
             step_key = branch.key(code.name, None)
         if code.aliases:

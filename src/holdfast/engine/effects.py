@@ -4,7 +4,8 @@ import asyncio
 import inspect
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from time import monotonic
+from typing import Any, Final
 
 import msgspec
 from msgspec import structs
@@ -27,6 +28,9 @@ from holdfast.journal import replay as r
 from holdfast.store.protocol import Transaction
 from holdfast.store.value import Post
 
+_GRACE_SECONDS: Final = 0.05
+"""By how much a look at a step's last sign of life comes before the step is given up."""
+
 
 class _Undone(Exception):
     """Carries an error out of a transaction step, whose writes are thereby rolled back."""
@@ -36,8 +40,8 @@ class StepCall:
     """One step asked for by the run's code."""
 
     __slots__ = (
-        "args", "code", "codec", "digest", "drive", "effect", "in_doubt", "key", "keywords", "not_performed", "retry",
-        "stream", "timeout", "verify",
+        "args", "code", "codec", "digest", "drive", "effect", "heartbeat", "in_doubt", "key", "keywords",
+        "not_performed", "retry", "stream", "timeout", "verify",
     )  # fmt: skip
 
     def __init__(
@@ -59,6 +63,7 @@ class StepCall:
         self.in_doubt = policy.in_doubt or "raise"
         self.retry: Retry | None = policy.retry
         self.timeout: float | None = seconds(policy.timeout) if policy.timeout is not None else None
+        self.heartbeat: float | None = seconds(policy.heartbeat) if policy.heartbeat is not None else None
         self.not_performed = policy.not_performed or ()
 
     def say(self, policy: Policy) -> None:
@@ -69,6 +74,8 @@ class StepCall:
         self.retry = policy.retry or self.retry
         if policy.timeout is not None:
             self.timeout = seconds(policy.timeout)
+        if policy.heartbeat is not None:
+            self.heartbeat = seconds(policy.heartbeat)
         if policy.returns is not None:
             self.codec = Codec(policy.returns)
         self.not_performed = policy.not_performed or self.not_performed
@@ -153,17 +160,37 @@ class StepCall:
         return (self.key,) if self.stream is not None and self.stream.close() else ()
 
     async def _call(self, attempt: int) -> Any:
-        arguments = (self._step(attempt), *self.args) if self.code.inject == "step" else self.args
-        if self.timeout is None:
+        step = self._step(attempt) if self.code.inject == "step" else None
+        arguments = (step, *self.args) if step is not None else self.args
+        if self.timeout is None and (self.heartbeat is None or step is None):
             return await self.drive.perform(self.code, arguments, self.keywords)
         limit = asyncio.timeout(self.timeout)
+        silent = asyncio.timeout(None)
         try:
-            async with limit:
+            async with limit, silent:
+                if self.heartbeat is not None and step is not None:
+                    self._listen(step, silent, self.heartbeat)
                 return await self.drive.perform(self.code, arguments, self.keywords)
         except TimeoutError as error:
+            if silent.expired() and not str(error):
+                raise TimeoutError(f"no sign of life for {self.heartbeat:g} s") from error
             if limit.expired() and not str(error):
                 raise TimeoutError(f"no result within {self.timeout:g} s") from error
             raise
+
+    def _listen(self, step: Step[Any], silent: asyncio.Timeout, heartbeat: float) -> None:
+        """Let an attempt time out when it has given no sign of life for so long; look again whenever it might."""
+        silent.reschedule(self.drive.loop.time() + heartbeat + _GRACE_SECONDS)
+
+        def look() -> None:
+            left = step.beat_at + heartbeat - monotonic()
+            if self.stream is None or not self.stream.is_open or silent.when() is None:
+                return
+            if left > 0:
+                silent.reschedule(self.drive.loop.time() + left + _GRACE_SECONDS)
+                self.drive.loop.call_later(left, look)
+
+        self.drive.loop.call_later(heartbeat, look)
 
     def _step(self, attempt: int) -> Step[Any]:
         drive = self.drive

@@ -38,6 +38,7 @@ class Policy:
     in_doubt: str | None = None
     retry: Retry | None = None
     timeout: float | timedelta | None = None
+    heartbeat: float | timedelta | None = None
     returns: Any = None
     not_performed: tuple[type[BaseException], ...] | None = None
     aliases: tuple[str, ...] = ()
@@ -52,6 +53,8 @@ class Policy:
             raise InvalidInput(f"retry= is an hf.Retry, not {self.retry!r}")
         if self.timeout is not None:
             checked_seconds("timeout=", self.timeout, least=1e-6)
+        if self.heartbeat is not None:
+            checked_seconds("heartbeat=", self.heartbeat, least=1e-3)
         if self.name is not None:
             encode_name(self.name)
 
@@ -68,7 +71,7 @@ def declared(
     Raises:
         InvalidInput: some of it means nothing.
     """
-    unknown = sorted(set(rest) - {"name", "verify", "in_doubt", "retry", "timeout", "aliases"})
+    unknown = sorted(set(rest) - {"name", "verify", "in_doubt", "retry", "timeout", "heartbeat", "aliases"})
     if unknown:
         raise InvalidInput(
             f"ctx.step takes no {', '.join(unknown)}=: keywords are Holdfast's; functools.partial takes the others"
@@ -96,6 +99,7 @@ def step(
     in_doubt: str | None = None,
     retry: Retry | None = None,
     timeout: float | timedelta | None = None,
+    heartbeat: float | timedelta | None = None,
     returns: Any = None,
     not_performed: Sequence[type[BaseException]] | None = None,
     aliases: Sequence[str] = (),
@@ -112,6 +116,7 @@ def step(
         in_doubt=in_doubt,
         retry=retry,
         timeout=timeout,
+        heartbeat=heartbeat,
         returns=returns,
         not_performed=not_performed,
         aliases=tuple(encode_name(alias) for alias in _several("aliases=", aliases)),
@@ -151,6 +156,18 @@ class StepCode:
     aliases: tuple[str, ...]
     simple: bool
     """True for an async function that nothing is declared of and nothing is injected into."""
+
+    def check(self, policy: Policy) -> None:
+        """Refuse what cannot be asked of this function.
+
+        Raises:
+            InvalidInput: it owes a sign of life and has no way to give one.
+        """
+        if policy.heartbeat is not None and self.inject != "step":
+            raise InvalidInput(
+                f"heartbeat= is for a function that can beat: let the first parameter of {self.name or 'it'} be "
+                "`step: hf.Step[...]`, and call step.beat()"
+            )
 
     def input_form(self, args: Sequence[Any], keywords: dict[str, Any]) -> dict[str, Any]:
         """Return the named arguments, as given."""
@@ -193,7 +210,7 @@ def _step_code(function: Callable[..., Any]) -> StepCode:
     name = getattr(function, "__name__", type(function).__name__)
     policy: Policy = getattr(function, _SPEC, _NOTHING_SAID)
     is_async = inspect.iscoroutinefunction(target)
-    return StepCode(
+    code = StepCode(
         function=function,
         name="" if name == "<lambda>" and policy.name is None else encode_name(policy.name or name),
         is_async=is_async,
@@ -205,6 +222,8 @@ def _step_code(function: Callable[..., Any]) -> StepCode:
         aliases=policy.aliases,
         simple=is_async and inject is None and policy is _NOTHING_SAID,
     )
+    code.check(policy)
+    return code
 
 
 def _hints(function: Any) -> dict[str, Any]:
