@@ -122,8 +122,11 @@ class Runtime:
         key: Key | None = None,
         labels: Mapping[str, str] | None = None,
         delay: float | timedelta | None = None,
+        pin: bool = False,
     ) -> Run[R]:
         """Start a run, or find the one that `key` belongs to: same key, same run.
+
+        With `pin` only code of the same version drives it, whatever is deployed meanwhile.
 
         Raises:
             Conflict: the key was used with another function or input.
@@ -131,7 +134,7 @@ class Runtime:
         """
         if not isinstance(what, Durable):
             raise InvalidInput(f"start wants a durable function, not {what!r}; decorate it with @hf.durable")
-        return await self.start_named(what, what.bind(args), key=key, labels=labels, delay=delay)
+        return await self.start_named(what, what.bind(args), key=key, labels=labels, delay=delay, pin=pin)
 
     async def start_named(
         self,
@@ -142,6 +145,7 @@ class Runtime:
         key: Key | None = None,
         labels: Mapping[str, str] | None = None,
         delay: float | timedelta | None = None,
+        pin: bool = False,
     ) -> Run[R]:
         """Do as `start`, with the arguments by name; any that has a default may be left out."""
         self._app.add(what)
@@ -153,6 +157,7 @@ class Runtime:
             input=secrets.redact(what.encode_input(named)),
             key=join_key(key) if key is not None else None,
             code=self._app.code(what),
+            pin=bool(pin),
             labels=secrets.redact_labels(labels) if labels else {},
             delay_seconds=checked_seconds("delay=", delay) if delay is not None else 0.0,
         )

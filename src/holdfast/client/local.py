@@ -34,7 +34,7 @@ _CANDIDATES: Final = 10
 _MANY: Final = 1000
 _FINISHED: Final = "finished"
 _NUMBERS: Final = ("pid", "concurrency")
-_STUCK: Final = ("diverged", "damaged", "unknown_entry")
+_STUCK: Final = ("diverged", "pinned", "damaged", "unknown_entry")
 """Rests that nothing in the run's own future ends."""
 
 

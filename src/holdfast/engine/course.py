@@ -35,6 +35,10 @@ async def follow(drive: Drive, function: Durable[Any, *tuple[Any, ...]]) -> None
     except (Damaged, UnknownEntry, InvalidValue) as error:
         await _set_aside(drive, error)
         return
+    if drive.lease.row.pin and drive.started is not None and drive.started.code != drive.code:
+        detail = f"it was started with version {drive.started.code} and is pinned to it"
+        await drive.rest(Status.WAITING, "pinned", due_at=drive.store.now(), detail=detail, code=drive.code)
+        return
     if drive.state.status is Status.PAUSED and not await _is_let_go_on(drive):
         await drive.rest_again(Status.PAUSED)
         return

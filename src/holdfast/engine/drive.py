@@ -16,7 +16,7 @@ from holdfast.core.ids import RunId
 from holdfast.core.status import Status
 from holdfast.engine.chunks import Chunks
 from holdfast.engine.family import farewells
-from holdfast.engine.function import StepCode
+from holdfast.engine.function import Durable, StepCode
 from holdfast.engine.outbox import Outbox
 from holdfast.engine.payload import Secrets
 from holdfast.engine.threads import Threads
@@ -100,6 +100,8 @@ class Drive:
         self.settled: dict[str, e.ChildSettled] = {}
         """Those that have, since the run was loaded."""
         self.waits = Waits(self)
+        self.on_spawn: Callable[[Durable[Any, *tuple[Any, ...]], RunId], None] = _ignored
+        """Told of every child, with its code."""
         self.crowded: Callable[[], bool] = _never
         """Says whether other runs wait for this one's place."""
         self.draining: Callable[[], bool] = _never
@@ -426,6 +428,10 @@ class Drive:
 
 
 def _nothing() -> None:
+    return None
+
+
+def _ignored(what: Any, run: RunId) -> None:
     return None
 
 

@@ -11,6 +11,7 @@ from holdfast.engine.app import App
 from holdfast.engine.contender import Contender, Told, nobody
 from holdfast.engine.course import follow, quarantine
 from holdfast.engine.drive import Drive, Surroundings
+from holdfast.engine.function import Durable
 from holdfast.engine.presence import Presence, introduce
 from holdfast.store.protocol import Store
 from holdfast.store.value import Lease, RunFilter, WorkerRow
@@ -97,6 +98,11 @@ class Worker:
         if self._only is not None:
             self._only.add(run)
             self._space.set()
+
+    def _spawned(self, what: Durable[Any, *tuple[Any, ...]], run: RunId) -> None:
+        """Be ready to drive a child of a run that is driven here."""
+        self._app.add(what)
+        self.add_run(run)
 
     def take(self, lease: Lease) -> None:
         """Drive a run whose lease is at hand; one that came too late for this worker is left to be given up."""
@@ -244,6 +250,7 @@ class Worker:
         assert function is not None
         drive = Drive(self._store, lease, self._around, self._app.code(function), self._app.token(function))
         drive.on_progress, drive.handing = self._space.set, self._draining
+        drive.on_spawn = self._spawned
         drive.crowded, drive.draining = lambda: self._full, lambda: self._draining
         task = self._driving[run][0]
         self._driving[run] = (task, drive)
