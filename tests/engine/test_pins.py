@@ -3,6 +3,7 @@
 import pytest
 
 import holdfast as hf
+from holdfast.engine.function import Durable
 from tests.engine.stage import Hurdle, Stage, parked
 
 
@@ -10,7 +11,7 @@ async def test_other_code_leaves_a_pinned_run_alone_and_its_own_ends_it(stage: S
     """The refusal names both; whoever has the version goes on as if nothing had been."""
     calls: list[str] = []
 
-    def tale_of(version: str) -> object:
+    def tale_of(version: str) -> Durable[list[str]]:
         async def act() -> str:
             calls.append(version)
             return version
@@ -25,7 +26,7 @@ async def test_other_code_leaves_a_pinned_run_alone_and_its_own_ends_it(stage: S
 
     old, new = tale_of("1"), tale_of("2")
     async with stage.open(old, version="1") as runtime:
-        run = await runtime.start(old, pin=True)  # type: ignore[arg-type]
+        run = await runtime.start(old, pin=True)
         await parked(run, "sleep")
     stage.clock.advance(60)
     async with stage.open(new, version="2") as runtime:

@@ -255,9 +255,10 @@ class Context:
             branch.busy = False
             _close(codes)
 
+    @overload
     async def map(
         self,
-        function: Callable[[Item], Awaitable[R]] | Callable[[Item], R] | Durable[R, Item],
+        function: Durable[R, Item],
         items: Iterable[Item],
         /,
         *,
@@ -265,7 +266,66 @@ class Context:
         at_once: int = AT_ONCE,
         errors: Literal["raise", "return"] = "raise",
         **options: Unpack[CallOptions],
-    ) -> list[R]:
+    ) -> list[R]: ...
+    @overload
+    async def map(
+        self,
+        function: Callable[[Step[Deps], Item], Awaitable[R]],
+        items: Iterable[Item],
+        /,
+        *,
+        key: Callable[[Item], str] | None = None,
+        at_once: int = AT_ONCE,
+        errors: Literal["raise", "return"] = "raise",
+        **options: Unpack[CallOptions],
+    ) -> list[R]: ...
+    @overload
+    async def map(
+        self,
+        function: Callable[[Step[Deps], Item], R],
+        items: Iterable[Item],
+        /,
+        *,
+        key: Callable[[Item], str] | None = None,
+        at_once: int = AT_ONCE,
+        errors: Literal["raise", "return"] = "raise",
+        **options: Unpack[CallOptions],
+    ) -> list[R]: ...
+    @overload
+    async def map(
+        self,
+        function: Callable[[Item], Awaitable[R]],
+        items: Iterable[Item],
+        /,
+        *,
+        key: Callable[[Item], str] | None = None,
+        at_once: int = AT_ONCE,
+        errors: Literal["raise", "return"] = "raise",
+        **options: Unpack[CallOptions],
+    ) -> list[R]: ...
+    @overload
+    async def map(
+        self,
+        function: Callable[[Item], R],
+        items: Iterable[Item],
+        /,
+        *,
+        key: Callable[[Item], str] | None = None,
+        at_once: int = AT_ONCE,
+        errors: Literal["raise", "return"] = "raise",
+        **options: Unpack[CallOptions],
+    ) -> list[R]: ...
+    async def map(
+        self,
+        function: Any,
+        items: Iterable[Any],
+        /,
+        *,
+        key: Callable[[Any], str] | None = None,
+        at_once: int = AT_ONCE,
+        errors: Literal["raise", "return"] = "raise",
+        **options: Any,
+    ) -> list[Any]:
         """Call `function` for every item as a step of its own branch, so many at once, and return the results in order.
 
         A durable function becomes a child run for each item. `key` names each branch by its item, so that items may
