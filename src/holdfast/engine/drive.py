@@ -69,6 +69,7 @@ class Drive:
         self.continued: e.RunContinued | None = None
         """What the last generation was begun with, after the first."""
         self.chunks: Chunks | None = None
+        self.loaded = False
         self.stopping = False
         self.handing = False
         """True once the run is to be left: at its next entry that leaves no effect under way."""
@@ -144,6 +145,7 @@ class Drive:
         state = self.state
         self.cancel_asked, self.cancel_reason = bool(state.cancel_seq), state.cancel_reason
         self.children = {step: RunId(child) for step, child in state.children.items()}
+        self.loaded = True
 
     def begin_generation(self, generation: int) -> None:
         """Forget what the code recorded: it begins anew."""

@@ -105,7 +105,7 @@ class Waits:
     def posted(self, inbox_seq: int, control_seq: int) -> None:
         """Hear that posts have come; those that only matter to a wait matter only if there is one."""
         drive = self._drive
-        if drive.resting or drive.halted is not None:
+        if not drive.loaded or drive.resting or drive.halted is not None:
             return
         if self._task is not None:
             self.wake()
