@@ -20,7 +20,7 @@ from holdfast.core.entry import Entry, RunFinished, RunStarted, read_entry
 from holdfast.core.errors import Conflict, Damaged, InvalidInput, NotFound, StoreError, StoreRefused, UnknownEntry
 from holdfast.core.fold import RunState, fold
 from holdfast.core.ids import TENANT, RunId, WorkerId, checked_key, checked_text, run_id
-from holdfast.core.post import ANSWER, CANCEL, CONTROLS, PAUSE, RESUME, SIGNAL, AnswerBody, Control, SignalBody
+from holdfast.core.post import ANSWER, CANCEL, CONTROLS, PAUSE, RESUME, RETRY, SIGNAL, AnswerBody, Control, SignalBody
 from holdfast.core.status import NotDone, Status
 from holdfast.store.protocol import Store
 from holdfast.store.start import Start, checked_labels, new_run
@@ -225,7 +225,7 @@ class LocalClient:
         if row.damage or row.status.terminal:
             return True
         if row.status in (Status.QUARANTINED, Status.EXHAUSTED):
-            return True
+            return not row.is_controlled
         stuck = row.status is Status.WAITING and row.owner is None and row.reason.startswith(_STUCK)
         return stuck and not self._can_go_on(row)
 
@@ -300,6 +300,17 @@ class LocalClient:
 
     async def resume(self, run: RunId, *, by: str | None = None) -> bool:
         return await self._post(run, RESUME, f"{RESUME}/{uuid4()}", Control(by)) != _FINISHED
+
+    async def retry(self, run: RunId, *, by: str | None = None) -> None:
+        row = await self._row(run)
+        if row.status.terminal:
+            raise Conflict(f"run {run} has ended: {row.status}", run=run, hint="Start another, under another key.")
+        stuck = row.status in (Status.QUARANTINED, Status.EXHAUSTED) or row.reason.startswith(_STUCK)
+        if row.owner is not None or not stuck:
+            raise Conflict(
+                f"run {run} is {status_of(row)} and goes on by itself", run=run, hint="Nothing is to be done."
+            )
+        await self._post(run, RETRY, f"{RETRY}/{uuid4()}", Control(by))
 
     async def questions(self, run: RunId | None = None) -> Sequence[Question]:
         if run is not None:

@@ -194,6 +194,14 @@ class Client(Protocol):
         """Let a paused run go on; False when it had ended before."""
         ...
 
+    async def retry(self, run: RunId, *, by: str | None = None) -> None:
+        """Let a run that was set aside, or that other code refused, be tried again.
+
+        Raises:
+            Conflict: it has ended, or goes on by itself.
+        """
+        ...
+
     async def questions(self, run: RunId | None = None) -> Sequence[Question]:
         """Return what waits for a person, the oldest first."""
         ...

@@ -85,6 +85,14 @@ class Run(Generic[R]):
         """Let a paused run go on. False when it had ended."""
         return await self._client.resume(self.id, by=by)
 
+    async def retry(self, *, by: str | None = None) -> None:
+        """Let the run be tried again after it was set aside, or refused by other code, once the cause is gone.
+
+        Raises:
+            Conflict: it has ended, or goes on by itself.
+        """
+        await self._client.retry(self.id, by=by)
+
     async def questions(self) -> Sequence[Question]:
         """Return what the run waits for a person to decide."""
         return await self._client.questions(self.id)

@@ -8,7 +8,7 @@ import msgspec
 
 from holdfast.core import entry as e
 from holdfast.core.errors import Damaged, Lost, Parked
-from holdfast.core.post import CANCEL, CONTROLS, PAUSE, Control
+from holdfast.core.post import CANCEL, CONTROLS, PAUSE, RESUME, Control
 from holdfast.core.status import Status
 from holdfast.store.value import Post
 
@@ -241,7 +241,7 @@ class Waits:
             if post.kind == CANCEL:
                 if not drive.cancel_asked:
                     await self._cancel(post)
-            else:
+            elif post.kind in (PAUSE, RESUME):
                 drive.pausing = post if post.kind == PAUSE else None
                 drive.handing = drive.pausing is not None or drive.draining()
 

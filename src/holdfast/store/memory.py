@@ -232,9 +232,16 @@ class MemoryStore:
             if row.stalls and runs is None and not suspects:
                 continue
             suspects = suspects and not row.stalls
-            if row.stalls >= limits.STALLS and not row.is_controlled:
+            if row.is_hopeless:
                 why = f"no_progress: {row.stalls} workers died or gave up without a new entry"
-                self._rows[row.run] = replace(row, status=Status.QUARANTINED, reason=why, due_at=None)
+                self._rows[row.run] = replace(
+                    row,
+                    status=Status.QUARANTINED,
+                    reason=why,
+                    due_at=None,
+                    stalls=limits.STALLS,
+                    seen_seq=row.inbox_seq,
+                )
                 continue
             if len(leases) == limit:
                 break

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
+from holdfast.core import limits
 from holdfast.core.checksum import StoredEntry
 from holdfast.core.entry import BudgetMove
 from holdfast.core.ids import Fence, RunId, WorkerId
@@ -48,6 +49,11 @@ class RunRow(Struct, frozen=True, kw_only=True):
     def is_controlled(self) -> bool:
         """True when something was asked of the run that it has not seen: wherever it rests, it is woken for that."""
         return self.control_seq > self.seen_seq and not self.status.terminal
+
+    @property
+    def is_hopeless(self) -> bool:
+        """True when it was claimed in vain too often; what is asked of it gives it as many claims again."""
+        return self.stalls >= (2 * limits.STALLS if self.is_controlled else limits.STALLS)
 
 
 class Lease(Struct, frozen=True):
