@@ -9,7 +9,8 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw
 
-from holdfast.client.protocol import Ending, Finding, RunInfo, RunSummary, WorkerInfo
+from holdfast.client.protocol import Ending, Finding, RunInfo, RunSummary, ScheduleInfo, WorkerInfo
+from holdfast.client.schedule import list_schedules
 from holdfast.client.start import Start, checked_labels, new_run
 from holdfast.core import entry as e
 from holdfast.core import limits
@@ -290,6 +291,9 @@ class LocalClient:
             )
             for row in await self._store.workers()
         ]
+
+    async def schedules(self) -> Sequence[ScheduleInfo]:
+        return await list_schedules(self._store, as_time(self._store.now()))
 
     async def describe(self) -> Mapping[str, str]:
         return await self._store.describe()

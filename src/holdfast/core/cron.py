@@ -35,6 +35,24 @@ _MINUTE: Final = timedelta(minutes=1)
 _DAY: Final = timedelta(days=1)
 
 
+def zone_of(tz: str) -> tzinfo:
+    """Return the time zone of that name.
+
+    Raises:
+        InvalidInput: there is none.
+    """
+    if checked_text("tz=", tz, limits.NAME_BYTES) == "UTC":
+        return UTC  # needs no database
+    from zoneinfo import ZoneInfo  # lazy: only a schedule in another zone needs the database
+
+    try:
+        return ZoneInfo(tz)
+    except (KeyError, ValueError, OSError) as error:
+        refused = InvalidInput(f"tz= is the name of a time zone, such as 'Europe/Berlin', not {tz!r}")
+        refused.hint = "Where the system has no time zones of its own, install the package tzdata."
+        raise refused from error
+
+
 class Cron:
     """An expression in a time zone; its ticks are the same instants whoever asks for them, and from whenever on.
 

@@ -1,12 +1,12 @@
 """A schedule: which function starts at which ticks, and what becomes of a tick that nobody saw."""
 
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import UTC, datetime, timedelta
 from itertools import islice, takewhile
 from typing import Any, Final, Literal, assert_never, get_args
 
 from holdfast.core import limits
-from holdfast.core.cron import Cron
+from holdfast.core.cron import Cron, zone_of
 from holdfast.core.errors import InvalidInput
 from holdfast.core.ids import checked_text
 from holdfast.core.stepkey import join_key
@@ -84,24 +84,6 @@ class Schedule:
 def written(tick: datetime) -> str:
     """Return a tick as it stands in keys and labels: UTC, to the second."""
     return tick.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def zone_of(tz: str) -> tzinfo:
-    """Return the time zone of that name.
-
-    Raises:
-        InvalidInput: there is none.
-    """
-    if checked_text("tz=", tz, limits.NAME_BYTES) == "UTC":
-        return UTC  # needs no database
-    from zoneinfo import ZoneInfo  # lazy: only a schedule in another zone needs the database
-
-    try:
-        return ZoneInfo(tz)
-    except (KeyError, ValueError, OSError) as error:
-        refused = InvalidInput(f"tz= is the name of a time zone, such as 'Europe/Berlin', not {tz!r}")
-        refused.hint = "Where the system has no time zones of its own, install the package tzdata."
-        raise refused from error
 
 
 def declare(
