@@ -73,7 +73,7 @@ async def seen_first(runtime: hf.Runtime, count: int = 1) -> None:
     """Return when the store knows this many schedules."""
 
     async def are_known() -> bool:
-        return len(await runtime.runs(name="holdfast.schedule", status="completed")) == count
+        return len(await runtime.runs(name="holdfast:schedule", status="completed")) == count
 
     await until(are_known, what="the first look")
 

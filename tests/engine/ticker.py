@@ -45,7 +45,7 @@ async def main(path: str, now: int) -> None:
     async with hf.open(await Halting.open(path, clock=clock), hourly()) as runtime:
 
         async def is_known() -> bool:
-            return bool(await runtime.runs(name="holdfast.schedule", status="completed"))
+            return bool(await runtime.runs(name="holdfast:schedule", status="completed"))
 
         await until(is_known)
         print("seen", flush=True)

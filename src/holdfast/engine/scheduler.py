@@ -32,7 +32,7 @@ class Begin(Protocol):
     ) -> RunId: ...  # fmt: skip
 
 
-@durable(name="holdfast.schedule")
+@durable(name="holdfast:schedule")
 async def first_seen(ctx: Any, name: str, cron: str, tz: str) -> None:
     """Be there: this run's creation says since when a store knows a schedule, and so which ticks it can have missed."""
 
