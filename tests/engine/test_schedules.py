@@ -212,6 +212,15 @@ async def test_a_changed_expression_begins_anew(stage: Stage, clock: MovingClock
         assert await ticks_of(runtime) == [*hours(1), MIDNIGHT + 4.5 * HOUR]
 
 
+async def test_what_was_skipped_is_not_made_up_for_later(stage: Stage, clock: MovingClock) -> None:
+    """Missed are ticks since the last that has a run: what lies before it was decided about."""
+    for app, wanted in ((hourly(), []), (hourly(), [10]), (hourly(missed="all"), [10, 11, 12])):
+        async with _on(stage, app) as runtime:
+            await looked(runtime)
+            assert await ticks_of(runtime) == hours(*wanted)
+        clock.advance(10 * HOUR if not wanted else 2 * HOUR)
+
+
 async def test_no_more_than_the_limit_is_made_up_for(
     stage: Stage, clock: MovingClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,5 +1,7 @@
 """A cron expression names the same instants whoever asks, on the days when the clocks change too."""
 
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 from itertools import islice, pairwise, takewhile
 from zoneinfo import ZoneInfo
@@ -150,3 +152,10 @@ def test_any_text_is_an_expression_or_is_refused(text: str) -> None:
     except InvalidInput:
         return
     assert next(cron.after(datetime(2026, 1, 1, tzinfo=UTC))) > datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def test_a_program_without_a_schedule_loads_nothing_for_it() -> None:
+    """Importing Holdfast stays quick for everybody else."""
+    code = "import sys, holdfast; print(sorted({'cronsim', 'zoneinfo'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "[]\n"
