@@ -1,7 +1,7 @@
 """Calls that a type checker accepts, with the types that come out; never run."""
 
 from collections.abc import AsyncIterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, assert_type
 
@@ -81,6 +81,24 @@ async def onboard(ctx: hf.Context, customer: str, limit: int) -> dict[str, int]:
 @hf.durable(name="nothing")
 async def without_arguments(ctx: hf.Context) -> None:
     """A run without input."""
+
+
+@hf.durable
+async def at_a_tick(ctx: hf.Context, at: datetime) -> None:
+    """A run that is given its tick."""
+
+
+@hf.durable
+async def at_a_tick_with(ctx: hf.Context, at: datetime, team: str, size: int) -> None:
+    """A run that is given its tick and more."""
+
+
+def schedule(app: hf.App) -> None:
+    """Schedules, rightly declared."""
+    app.schedule(without_arguments, "@hourly")
+    app.schedule(at_a_tick, "0 2 * * *", tz="Europe/Berlin", missed="last", overlap="skip", name="nightly")
+    app.schedule(at_a_tick_with, "0 2 * * *", args=("blue", 3))
+    app.schedule(onboard, "0 2 * * *", args=("acme", 3))
 
 
 async def use() -> None:

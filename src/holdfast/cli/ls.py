@@ -9,6 +9,7 @@ from rich.text import Text
 from holdfast.cli.exits import Exit
 from holdfast.cli.liveness import dead_runs
 from holdfast.cli.options import common, labels_of
+from holdfast.cli.schedules import list_schedules
 from holdfast.cli.store import find_run, open_client
 from holdfast.cli.surface import Surface, shown
 from holdfast.cli.wording import between, duration
@@ -37,16 +38,18 @@ _PAGE: Final = 500
 @click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="How many.")
 @click.option("--before", metavar="RUN", help="Only runs older than this one: the next page.")
 @click.option("--workers", is_flag=True, help="List workers instead of runs.")
+@click.option("--schedules", is_flag=True, help="List the schedules that workers look after instead of runs.")
 @common()
 async def ls(
     surface: Surface, *, status: str | None, name: str | None, labels: tuple[str, ...], limit: int,
-    before: str | None, workers: bool,
+    before: str | None, workers: bool, schedules: bool,
 ) -> int:  # fmt: skip
-    """List runs, newest first, or workers."""
-    if workers:
-        if status or name or labels or before:
-            raise click.UsageError("--workers lists workers: leave out what chooses runs")
-        return await list_workers(surface)
+    """List runs, newest first, or workers, or schedules."""
+    if workers or schedules:
+        if status or name or labels or before or (workers and schedules):
+            one = "workers" if workers else "schedules"
+            raise click.UsageError(f"--{one} lists {one}: leave out what chooses anything else")
+        return await (list_workers(surface) if workers else list_schedules(surface))
     wanted = Status(status) if status is not None else None
     async with open_client(surface.store) as client:
         last = await find_run(client, before) if before is not None else None
