@@ -95,12 +95,14 @@ class Runtime:
         return self._worker.id if self._worker is not None else None
 
     async def _start_working(self, only: set[RunId] | None) -> None:
-        deps = await self._build_deps()
-        around = Surroundings(deps=deps, secrets=Secrets(self._app.secrets), log=Log())
+        around = self._surroundings(await self._build_deps())
         self._worker = Worker(self._store, self._app, around, concurrency=self._concurrency, told=self._told)
         await self._worker.start(only=only)
         self._client.serves = self._app.serves
         self._client.refusal = self._worker.refusal
+
+    def _surroundings(self, deps: Any) -> Surroundings:
+        return Surroundings(deps=deps, secrets=Secrets(self._app.secrets), log=Log())
 
     async def _build_deps(self) -> Any:
         if self._app.deps is None:

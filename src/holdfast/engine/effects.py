@@ -24,9 +24,6 @@ from holdfast.journal import replay as r
 from holdfast.store.protocol import Transaction
 from holdfast.store.value import Post
 
-_IN_PROCESS_SECONDS = 1.0
-"""A retry due sooner than this is waited for; a later one parks the run."""
-
 
 class _Undone(Exception):
     """Carries an error out of a transaction step, whose writes are thereby rolled back."""
@@ -263,7 +260,7 @@ class StepCall:
 
     async def _wait_until(self, at: int, why: str, attempt: int) -> None:
         wait_seconds = (at - self.drive.store.now()) / 1e6
-        if wait_seconds > _IN_PROCESS_SECONDS:
+        if wait_seconds > self.drive.around.patience_seconds:
             await self.drive.park(why, due_at=at, step=self.key)
         elif wait_seconds > 0:
             try:

@@ -1,5 +1,6 @@
-"""What Holdfast's users test with: a clock to move, and the contract of every store in `holdfast.testing.contract`."""
+"""What users test with: a runtime whose clock moves, crashes at every write, replays of exported runs."""
 
 from holdfast.testing.clock import MovingClock
+from holdfast.testing.opening import ClockedRuntime, open
 
-__all__ = ["MovingClock"]
+__all__ = ["ClockedRuntime", "MovingClock", "open"]
