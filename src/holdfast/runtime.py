@@ -96,6 +96,7 @@ class Runtime:
 
     async def _start_working(self, only: set[RunId] | None) -> None:
         around = self._surroundings(await self._build_deps())
+        self._closing.callback(around.threads.close)
         self._worker = Worker(self._store, self._app, around, concurrency=self._concurrency, told=self._told)
         await self._worker.start(only=only)
         self._client.serves = self._app.serves

@@ -18,6 +18,7 @@ from holdfast.core.errors import Diverged, InvalidInput, Misuse
 from holdfast.core.retry import Retry
 from holdfast.core.status import Effect
 from holdfast.core.stepkey import counted_key, encode_name, explicit_key, root_branch
+from holdfast.engine import witness
 from holdfast.engine.drive import Drive
 from holdfast.engine.effects import StepCall
 from holdfast.engine.function import Policy, StepCode, declared, look_at
@@ -139,6 +140,7 @@ class Context:
         drive = self._drive
         try:
             value = await code.function(*args, **keywords)
+            witness.performed(drive.lease, step_key, 1)
             raw, blob, blobs, back = store_value(code.own_codec, value, step_key, drive.secrets)
         except BaseException as error:
             call = StepCall(drive, code, args, keywords, step_key, digest)

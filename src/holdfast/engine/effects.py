@@ -15,6 +15,7 @@ from holdfast.core.derive import idempotency_key
 from holdfast.core.errors import Damaged, Diverged, InDoubt, InvalidValue, NotFound, StepError
 from holdfast.core.retry import Retry, seconds
 from holdfast.core.status import NOT_DONE, Effect
+from holdfast.engine import witness
 from holdfast.engine.chunks import Stream
 from holdfast.engine.drive import Drive
 from holdfast.engine.function import Policy, StepCode, look_at
@@ -119,6 +120,7 @@ class StepCall:
             started_at = await self._intend(attempt)
         try:
             value = await self._call(attempt)
+            witness.performed(self.drive.lease, self.key, attempt)
             stored = store_value(self.codec, value, f"the result of {self.key}", self.drive.secrets)
         except BaseException as error:
             if not is_failure(error):
@@ -185,6 +187,7 @@ class StepCall:
                 if inspect.iscoroutine(value):
                     value.close()
                     raise TypeError("a transaction step is a plain function, not an async one")
+                witness.performed(drive.lease, self.key, attempt)
                 raw, blob, _, back = store_value(self.codec, value, f"the result of {self.key}", drive.secrets)
                 if blob is not None:
                     raise ValueError(f"a transaction step's result may be at most {limits.INLINE_BYTES:,} bytes")

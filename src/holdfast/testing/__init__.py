@@ -1,6 +1,9 @@
 """What users test with: a runtime whose clock moves, crashes at every write, replays of exported runs."""
 
 from holdfast.testing.clock import MovingClock
+from holdfast.testing.crashes import Survived, every_crash
+from holdfast.testing.life import Ended
 from holdfast.testing.opening import ClockedRuntime, open
+from holdfast.testing.verdict import NotSurvived
 
-__all__ = ["ClockedRuntime", "MovingClock", "open"]
+__all__ = ["ClockedRuntime", "Ended", "MovingClock", "NotSurvived", "Survived", "every_crash", "open"]

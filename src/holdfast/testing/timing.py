@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 from holdfast.core.ids import RunId
@@ -43,12 +44,15 @@ class TimedStore:
 
     async def close(self) -> None:
         """Let the clock stand, and close the store."""
-        if self._deaf is not None:
-            self._deaf()
-        if self._hand is not None:
-            self._hand.cancel()
-            await asyncio.wait({self._hand})
-        await self._store.close()
+        try:
+            if self._deaf is not None:
+                self._deaf()
+            if self._hand is not None:
+                self._hand.cancel()
+                with suppress(asyncio.CancelledError):
+                    await self._hand
+        finally:
+            await self._store.close()
 
     # What tells that somebody waits, or has something to do
 
