@@ -4,6 +4,17 @@ from holdfast.testing.clock import MovingClock
 from holdfast.testing.crashes import Survived, every_crash
 from holdfast.testing.life import Ended
 from holdfast.testing.opening import ClockedRuntime, open
+from holdfast.testing.replaying import Replayed, replay
 from holdfast.testing.verdict import NotSurvived
 
-__all__ = ["ClockedRuntime", "Ended", "MovingClock", "NotSurvived", "Survived", "every_crash", "open"]
+__all__ = [
+    "ClockedRuntime",
+    "Ended",
+    "MovingClock",
+    "NotSurvived",
+    "Replayed",
+    "Survived",
+    "every_crash",
+    "open",
+    "replay",
+]
