@@ -64,7 +64,7 @@ async def live(store: Store, app: App, run: RunId, clock: MovingClock, *, second
         await runtime._start_working(None)
         waits: set[asyncio.Future[Any]] = {
             asyncio.ensure_future(runtime.client.wait(run, or_person=True)),
-            asyncio.ensure_future(runtime.timed.idle.wait()),
+            asyncio.ensure_future(runtime._timed.idle.wait()),
         }
         ended, left = await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         for each in left:

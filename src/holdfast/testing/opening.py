@@ -19,9 +19,14 @@ class ClockedRuntime(Runtime):
     """A runtime whose time is `clock`: retries, delays and timers are due when it says so."""
 
     def __init__(self, store: Store, app: App, clock: MovingClock, *, jumps: bool, concurrency: int = 64) -> None:
-        self.clock = clock
-        self.timed = TimedStore(store, clock, app.serves, jumps=jumps)
-        super().__init__(cast(Store, self.timed), app, concurrency=concurrency)
+        self._clock = clock
+        self._timed = TimedStore(store, clock, app.serves, jumps=jumps)
+        super().__init__(cast(Store, self._timed), app, concurrency=concurrency)
+
+    @property
+    def clock(self) -> MovingClock:
+        """The time of the store and of all that is due in it."""
+        return self._clock
 
     def _surroundings(self, deps: Any) -> Surroundings:
         around = super()._surroundings(deps)
@@ -30,7 +35,7 @@ class ClockedRuntime(Runtime):
         return around
 
     async def _start_working(self, only: Any) -> None:
-        self.timed.begin()
+        self._timed.begin()
         await super()._start_working(only)
 
 
