@@ -176,3 +176,17 @@ async def tidy(ctx: hf.Context) -> str:
         return await ctx.step(load, "a")
     finally:
         seen.append("left")
+
+
+@hf.durable
+async def cleaning(ctx: hf.Context) -> str:
+    """Clean up by a step when the code is left."""
+    try:
+        return await ctx.step(load, "a")
+    finally:
+        await ctx.step(clean)
+
+
+async def clean() -> None:
+    """Clean up."""
+    seen.append("cleaned")

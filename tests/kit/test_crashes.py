@@ -175,6 +175,15 @@ async def test_a_crash_runs_no_finally_block() -> None:
     assert len(left) == 5
 
 
+async def test_what_the_dead_leave_performs_no_step_when_it_is_unwound() -> None:
+    """Between two trials nothing happens to the world, whatever the code does when it is left."""
+    happened: list[int] = []
+    await every_crash(programs.cleaning, check=lambda ended: happened.append(len(programs.seen)))
+    performed = [now - before for before, now in itertools.pairwise([1, *happened])]
+    # One for each ending, and one more where the crash came before the entry of the cleaning.
+    assert performed == [1, 1, 1, 1, 2, 1, 1, 1]
+
+
 async def test_the_dead_leave_no_thread_and_no_task_behind() -> None:
     """A thousand crashes must not leave a thousand threads."""
     await every_crash(programs.onboard, "acme", app=programs.app, setup=programs.forget)

@@ -9,7 +9,8 @@ from holdfast.store.memory import MemoryStore
 from holdfast.store.protocol import Pending, Transaction
 from holdfast.store.value import Commit, Lease, Outcome
 
-_UNWIND_SECONDS: Final = 5.0
+_UNWIND_SECONDS: Final = 1.0
+_CANCELLATIONS: Final = 5
 
 
 class MortalLoop(asyncio.SelectorEventLoop):
@@ -41,21 +42,36 @@ class MortalLoop(asyncio.SelectorEventLoop):
     def bury(self) -> None:
         """Let what the dead left unwind, so that nothing of it stays: now that all is judged, nobody looks."""
         if self.dead:
+            self.stop()
+            self.run_forever()  # whatever is ready is put by: nothing may go on before it is cancelled
             self.dead = False
             self.set_exception_handler(lambda loop, context: None)
-            for callback, args in self._left:
-                self.call_soon(callback, *args)
             self.run_until_complete(self._unwind())
         self.close()
 
     async def _unwind(self) -> None:
-        # The life itself first: it shuts its runtime down in good order.
-        for tasks in ({self._life}, asyncio.all_tasks() - {asyncio.current_task()}):
-            left = {task for task in tasks if task is not None and not task.done()}
-            for task in left:
+        life, left = self._life, self._left
+        assert life is not None
+        # The life first: it tells its runtime to stop, so that no code of a run can act while it is left.
+        life.cancel()
+        self._resume([each for each in left if getattr(each[0], "__self__", None) is life])
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        tasks = asyncio.all_tasks() - {asyncio.current_task(), life}
+        for task in tasks:
+            task.cancel()
+        self._resume([each for each in left if getattr(each[0], "__self__", None) is not life])
+        for _ in range(_CANCELLATIONS):
+            tasks = asyncio.all_tasks() - {asyncio.current_task()}
+            if not tasks:
+                return
+            _, deaf = await asyncio.wait(tasks, timeout=_UNWIND_SECONDS)
+            for task in deaf:
                 task.cancel()
-            if left:
-                await asyncio.wait(left, timeout=_UNWIND_SECONDS)
+
+    def _resume(self, callbacks: Sequence[tuple[Any, Sequence[Any]]]) -> None:
+        for callback, args in callbacks:
+            self.call_soon(callback, *args)
 
     def _unless_dead(self, callback: Callable[..., object], *args: Any) -> None:
         if self.dead:
