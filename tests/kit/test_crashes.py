@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import threading
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,9 +13,15 @@ import holdfast as hf
 from holdfast.core.errors import InvalidInput
 from holdfast.testing import Ended, NotSurvived, every_crash
 from holdfast.testing.life import Lived
+from holdfast.testing.process_stage import ProcessStage
+from holdfast.testing.stage import MemoryStage
 from holdfast.testing.verdict import judge
 from tests.kit import programs
 from tests.kit.programs import world
+
+
+Seen = list[tuple[list[str], list[str]]]
+"""What each life found recorded, and what it performed."""
 
 
 @pytest.fixture(autouse=True)
@@ -186,9 +193,20 @@ async def test_what_the_dead_leave_performs_no_step_when_it_is_unwound() -> None
 
 async def test_the_dead_leave_no_thread_and_no_task_behind() -> None:
     """A thousand crashes must not leave a thousand threads."""
-    await every_crash(programs.onboard, "acme", app=programs.app, setup=programs.forget)
-    names = [thread.name for thread in threading.enumerate() if thread.name.startswith("holdfast")]
-    assert names == []
+
+    def ours(what: str) -> list[threading.Thread]:
+        return [thread for thread in threading.enumerate() if thread.name.startswith(f"holdfast {what}")]
+
+    pulses: list[int] = []
+
+    def check(ended: Ended) -> None:
+        pulses.append(len(ours("pulse")))
+
+    await every_crash(programs.onboard, "acme", app=programs.app, setup=programs.forget, check=check)
+    assert max(pulses) == 1, "more of the dead are kept than the last one"
+    for thread in ours(""):
+        thread.join(10)
+    assert ours("") == []
 
 
 def test_plain_code_may_ask_too() -> None:
@@ -206,6 +224,30 @@ def ended(**other: Any) -> Ended:
     """Return an ending."""
     facts: dict[str, Any] = {"status": hf.Status.COMPLETED, "reason": "", "result": 1, "error": None, "entries": []}
     return Ended(**{**facts, "performed": {}, **other})
+
+
+@pytest.mark.parametrize("stage", [MemoryStage, partial(ProcessStage, alone=True)])
+async def test_a_life_knows_what_was_recorded_when_it_began(stage: Any) -> None:
+    """What is compared with what it performs is what the dead left, no less and no more."""
+    one, two = "0/load#1", "0/load#2"
+    first: Seen = [([], []), ([], [one, two])]
+    second: Seen = [([], [one]), ([one], [two])]
+    third: Seen = [([], [one, two]), ([one, two], [])]
+
+    def play() -> list[Seen]:
+        with stage(programs.simple, ["acme"], hf.App(programs.simple), seconds=30) as playing:
+            found: list[Seen] = []
+            while (lives := playing.trial(len(found) + 1)[1])[1:]:
+                found.append([(_keys(lived.recorded), _keys(lived.performed)) for lived in lives])
+                playing.clear()
+            return found
+
+    found = await asyncio.to_thread(play)
+    assert [each for each in (first, second, third) if each not in found] == []
+
+
+def _keys(steps: list[tuple[str, str]]) -> list[str]:
+    return [step for _, step in steps]
 
 
 def test_a_step_performed_again_after_its_outcome_was_recorded_is_found() -> None:

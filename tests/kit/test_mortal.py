@@ -15,7 +15,7 @@ from holdfast.testing.mortal import MortalLoop, MortalStore
 
 def test_whatever_else_was_ready_when_the_loop_died_is_not_done() -> None:
     """A crash is one instant for all tasks, also for those whose turn was next."""
-    loop, ticks, left = MortalLoop(), list[str](), list[str]()
+    loop, ticks, left, running = MortalLoop(), list[str](), list[str](), list[asyncio.Future[None]]()
 
     async def tick(name: str) -> None:
         try:
@@ -26,12 +26,13 @@ def test_whatever_else_was_ready_when_the_loop_died_is_not_done() -> None:
             left.append(name)
 
     async def life() -> None:
-        before, after = asyncio.ensure_future(tick("before")), asyncio.ensure_future(tick("after"))
+        running.append(asyncio.ensure_future(tick("before")))
+        running.append(asyncio.ensure_future(tick("after")))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         ticks.append("death")
         loop.die()
-        await asyncio.gather(before, after)
+        await loop.create_future()
 
     loop.live(life())
     assert ticks[-1] == "death"
@@ -84,8 +85,8 @@ def test_a_store_is_left_as_it_was_at_the_nth_place(die_at: int | None, entries:
     async def life() -> None:
         lease = await a_lease(store)
         pen = Pen(store, lease)
-        mortal.commit(lease, pen.next("one"))
-        mortal.commit(lease, pen.next("two"))
+        _ = mortal.commit(lease, pen.next("one"))
+        _ = mortal.commit(lease, pen.next("two"))
         found.append(len((await store.read(lease.row.run, START)).entries))
 
     loop.live(life())

@@ -8,7 +8,9 @@ import pytest
 
 import holdfast as hf
 from holdfast import events, testing
+from holdfast.core import limits
 from holdfast.core.errors import InvalidInput, StoreRefused
+from holdfast.engine import worker
 from holdfast.store.memory import MemoryStore
 from holdfast.store.sqlite import SqliteStore
 from holdfast.testing import MovingClock
@@ -84,6 +86,7 @@ async def test_a_delayed_run_is_reached_only_when_somebody_waits_for_it() -> Non
         async for event in other.events():
             if isinstance(event, events.RunParked):
                 break
+        await _turns()
         assert (await run.info()).status == hf.Status.QUEUED
         assert runtime.clock() == began
         await soon(run.result())
@@ -92,19 +95,25 @@ async def test_a_delayed_run_is_reached_only_when_somebody_waits_for_it() -> Non
 
 async def test_runs_that_are_due_come_in_the_order_of_their_times() -> None:
     """The clock goes to the next time that anything is due, and passes over none."""
-    order: list[int] = []
-
-    async def note(days: int) -> None:
-        order.append(days)
 
     @hf.durable
-    async def wake(ctx: hf.Context, days: int) -> None:
-        await ctx.step(note, days)
+    async def wake(ctx: hf.Context) -> datetime:
+        return ctx.now()
 
     async with testing.open(hf.App(wake)) as runtime:
-        runs = [await runtime.start(wake, days, delay=timedelta(days=days)) for days in (3, 1, 2)]
-        await soon(asyncio.gather(*(run.result() for run in runs)))
-    assert order == [1, 2, 3]
+        began = started_at(runtime.clock)
+        runs = [await runtime.start(wake, delay=timedelta(days=days)) for days in (3, 1, 2)]
+        woken = await soon(asyncio.gather(*(run.result() for run in runs)))
+    assert [at - began for at in woken] == [timedelta(days=days) for days in (3, 1, 2)]
+
+
+async def test_who_waits_is_told_of_the_jump_and_does_not_have_to_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that polls would find the run in the end; one that is rung finds it at once."""
+    monkeypatch.setattr(worker, "_POLL_SECONDS", 1e6)
+    monkeypatch.setattr(worker, "_REAP_SECONDS", 1e6)
+    monkeypatch.setattr(limits, "LEASE_SECONDS", 1e7)
+    async with testing.open(hf.App(patient)) as runtime:
+        assert (await soon(runtime.run(patient, "a")))[0] == "A"
 
 
 async def test_the_clock_stands_while_a_step_is_under_way() -> None:

@@ -15,6 +15,7 @@ from holdfast.core.ids import RunId
 from holdfast.core.status import Effect, Status
 from holdfast.engine import witness
 from holdfast.engine.app import App
+from holdfast.engine.log import SILENT
 from holdfast.store.protocol import Store
 from holdfast.store.value import Lease, RunFilter
 from holdfast.stream.feed import feed
@@ -59,7 +60,8 @@ async def live(store: Store, app: App, run: RunId, clock: MovingClock, *, second
     Raises:
         Stuck: it takes longer than `seconds`.
     """
-    runtime = ClockedRuntime(store, app, clock, jumps=True)
+    # Silent: what one life would log, hundreds would log again, and the dead that their loop stands still.
+    runtime = ClockedRuntime(store, app, clock, jumps=True, log=SILENT)
     try:
         await runtime._start_working(None)
         waits: set[asyncio.Future[Any]] = {

@@ -5,6 +5,7 @@ from typing import Any, cast
 from holdfast.core.errors import InvalidInput, StoreRefused
 from holdfast.engine.app import App
 from holdfast.engine.drive import Surroundings
+from holdfast.engine.log import Log
 from holdfast.runtime import Opening, Runtime
 from holdfast.store.memory import MemoryStore
 from holdfast.store.protocol import Store
@@ -18,8 +19,10 @@ _FILE = "sqlite:///"
 class ClockedRuntime(Runtime):
     """A runtime whose time is `clock`: retries, delays and timers are due when it says so."""
 
-    def __init__(self, store: Store, app: App, clock: MovingClock, *, jumps: bool, concurrency: int = 64) -> None:
-        self._clock = clock
+    def __init__(
+        self, store: Store, app: App, clock: MovingClock, *, jumps: bool, concurrency: int = 64, log: Log | None = None
+    ) -> None:
+        self._clock, self._log = clock, log
         self._timed = TimedStore(store, clock, app.serves, jumps=jumps)
         super().__init__(cast(Store, self._timed), app, concurrency=concurrency)
 
@@ -32,6 +35,8 @@ class ClockedRuntime(Runtime):
         around = super()._surroundings(deps)
         # What is waited for in the process passes in real time; what parks, by the clock.
         around.patience_seconds = 0.0
+        if self._log is not None:
+            around.log = self._log
         return around
 
     async def _start_working(self, only: Any) -> None:
