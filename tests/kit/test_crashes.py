@@ -19,7 +19,6 @@ from holdfast.testing.verdict import judge
 from tests.kit import programs
 from tests.kit.programs import world
 
-
 Seen = list[tuple[list[str], list[str]]]
 """What each life found recorded, and what it performed."""
 

@@ -113,7 +113,9 @@ async def test_who_waits_is_told_of_the_jump_and_does_not_have_to_look(monkeypat
     monkeypatch.setattr(worker, "_REAP_SECONDS", 1e6)
     monkeypatch.setattr(limits, "LEASE_SECONDS", 1e7)
     async with testing.open(hf.App(patient)) as runtime:
-        assert (await soon(runtime.run(patient, "a")))[0] == "A"
+        run = await runtime.start(patient, "a", delay=DAYS)
+        await _turns()
+        assert (await soon(run.result()))[0] == "A"
 
 
 async def test_the_clock_stands_while_a_step_is_under_way() -> None:
