@@ -1,5 +1,8 @@
 """Holdfast: a durable runtime for AI agents."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from holdfast import events
 from holdfast.client.protocol import Client, RunInfo
 from holdfast.client.run import Run
@@ -25,6 +28,16 @@ from holdfast.engine.verb import Child
 from holdfast.runtime import Runtime, open, run
 from holdfast.store.protocol import Transaction
 from holdfast.stream.event import Event
+
+if TYPE_CHECKING:
+    from holdfast import testing as testing
+else:
+
+    def __getattr__(name: str) -> object:
+        if name == "testing":  # what programs do not need, they do not load
+            return import_module("holdfast.testing")
+        raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
+
 
 __version__ = "0.1.0"
 

@@ -97,8 +97,8 @@ class Runtime:
         return self._worker.id if self._worker is not None else None
 
     async def _start_working(self, only: set[RunId] | None) -> None:
-        deps = await self._build_deps()
-        around = Surroundings(deps=deps, secrets=Secrets(self._app.secrets), log=Log())
+        around = self._surroundings(await self._build_deps())
+        self._closing.callback(around.threads.close)
         self._worker = Worker(self._store, self._app, around, concurrency=self._concurrency, told=self._told)
         await self._worker.start(only=only)
         self._client.serves = self._app.serves
@@ -120,6 +120,9 @@ class Runtime:
     async def _stop_starting(self) -> None:
         if self._scheduler is not None:
             await self._scheduler.stop()
+
+    def _surroundings(self, deps: Any) -> Surroundings:
+        return Surroundings(deps=deps, secrets=Secrets(self._app.secrets), log=Log())
 
     async def _build_deps(self) -> Any:
         if self._app.deps is None:

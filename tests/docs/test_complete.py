@@ -37,6 +37,8 @@ for _table, _column in re.findall(r"ALTER TABLE (\w+) ADD COLUMN (\w+)", "\n".jo
 SETTINGS: Final[dict[str, Callable[..., Any]]] = {
     "hf.run": hf.run,
     "hf.open": hf.open,
+    "hf.testing.open": hf.testing.open,
+    "hf.testing.every_crash": hf.testing.every_crash,
     "hf.App": hf.App,
     "app.schedule": hf.App.schedule,
     "hf.durable": hf.durable,
@@ -123,6 +125,13 @@ def test_every_status_and_effect_is_documented() -> None:
 def test_a_public_name_is_documented(name: str) -> None:
     """What can be imported can be read about."""
     assert any(re.search(rf"\bhf\.{name}\b", each.text) for each in PAGES)
+
+
+@pytest.mark.parametrize("name", sorted(hf.testing.__all__))
+def test_a_name_of_the_kit_is_documented(name: str) -> None:
+    """What users test with is on the page about testing, and among the names."""
+    assert re.search(rf"hf\.testing\.{name}\b|`{name}`", page("testing").text)
+    assert re.search(rf"`{name}\b", page("api").section("holdfast.testing"))
 
 
 @pytest.mark.parametrize("of", [hf.Context, hf.Step, hf.Transaction, hf.Runtime, hf.Run, hf.Client, hf.RunInfo])

@@ -22,6 +22,7 @@ from holdfast.core.retry import Retry, checked_seconds
 from holdfast.core.signal import Decision, Signal
 from holdfast.core.status import Effect
 from holdfast.core.stepkey import branch_of, counted_key, encode_name, root_branch
+from holdfast.engine import witness
 from holdfast.engine.branches import AT_ONCE, Branch, Branches
 from holdfast.engine.drive import Continued, Drive
 from holdfast.engine.effects import StepCall
@@ -161,6 +162,7 @@ class Context:
         drive = self._drive
         try:
             value = await code.function(*args, **keywords)
+            witness.performed(drive.lease, step_key, 1)
             raw, blob, blobs, back = store_value(code.own_codec, value, step_key, drive.secrets)
         except BaseException as error:
             call = StepCall(drive, code, args, keywords, step_key, digest)

@@ -49,6 +49,9 @@ class Continued(Unwind):
 class Surroundings:
     """What a worker gives to every run it drives."""
 
+    patience_seconds: float = 1.0
+    """A retry due within it is waited for in the process; a later one parks the run."""
+
     def __init__(self, *, deps: Any = None, secrets: Secrets | None = None, log: Any = None) -> None:
         self.deps = deps
         self.secrets = secrets if secrets is not None else Secrets()

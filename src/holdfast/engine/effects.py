@@ -18,12 +18,12 @@ from holdfast.core.errors import Damaged, Diverged, InDoubt, InvalidValue, NotFo
 from holdfast.core.post import RESOLVE, Resolution
 from holdfast.core.retry import Retry, asked_seconds, seconds
 from holdfast.core.status import NOT_DONE, Effect
+from holdfast.engine import witness
 from holdfast.engine.chunks import Stream
 from holdfast.engine.drive import Drive
 from holdfast.engine.function import Policy, StepCode, look_at
 from holdfast.engine.payload import error_info, is_failure, load_value, store_value
 from holdfast.engine.step import Step
-from holdfast.engine.waits import IN_PROCESS_SECONDS
 from holdfast.journal import replay as r
 from holdfast.store.protocol import Transaction
 from holdfast.store.value import Post
@@ -129,6 +129,7 @@ class StepCall:
             started_at = await self._intend(attempt)
         try:
             value = await self._call(attempt)
+            witness.performed(self.drive.lease, self.key, attempt)
             stored = store_value(self.codec, value, f"the result of {self.key}", self.drive.secrets)
         except BaseException as error:
             if not is_failure(error):
@@ -215,6 +216,7 @@ class StepCall:
                 if inspect.iscoroutine(value):
                     value.close()
                     raise TypeError("a transaction step is a plain function, not an async one")
+                witness.performed(drive.lease, self.key, attempt)
                 raw, blob, _, back = store_value(self.codec, value, f"the result of {self.key}", drive.secrets)
                 if blob is not None:
                     raise ValueError(f"a transaction step's result may be at most {limits.INLINE_BYTES:,} bytes")
@@ -289,7 +291,7 @@ class StepCall:
     async def _wait_until(self, at: int, attempt: int) -> None:
         wait_seconds = (at - self.drive.store.now()) / 1e6
         try:
-            if wait_seconds > IN_PROCESS_SECONDS:
+            if wait_seconds > self.drive.around.patience_seconds:
                 await self.drive.waits.until("retry", self.key, due_at=at)
             elif wait_seconds > 0:
                 await asyncio.sleep(wait_seconds)

@@ -15,8 +15,6 @@ from holdfast.store.value import Post
 if TYPE_CHECKING:
     from holdfast.engine.drive import Drive
 
-IN_PROCESS_SECONDS: Final = 1.0
-"""What is due sooner than this is waited for; a later time parks the run."""
 _LINGER_SECONDS: Final = 0.2
 """How long a run whose children are under way is kept before it is parked."""
 _LOOK_SECONDS: Final = 1.0
@@ -219,9 +217,11 @@ class Waits:
         loop, now = self._drive.loop, self._drive.store.now()
         kinds = {waiting.said.kind for waiting in self._waiting}
         soonest = min(self._times(), default=None)
-        if "doubt" not in kinds and soonest is not None and soonest - now <= IN_PROCESS_SECONDS * 1e6:
+        patience = self._drive.around.patience_seconds
+        if "doubt" not in kinds and soonest is not None and soonest - now <= patience * 1e6:
             return True
-        return "child" in kinds and not self._drive.crowded() and loop.time() < self._since + _LINGER_SECONDS
+        linger = min(_LINGER_SECONDS, patience)
+        return "child" in kinds and not self._drive.crowded() and loop.time() < self._since + linger
 
     def _unwind(self, reason: BaseException) -> None:
         for waiting in self._waiting:

@@ -1,6 +1,7 @@
 """The store in memory: the shortest driver, and the documentation of the others."""
 
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from copy import copy
 from hashlib import sha256
 from itertools import accumulate
 from typing import Any, Generic, TypeVar
@@ -82,6 +83,22 @@ class MemoryStore:
         self._budgets: dict[tuple[RunId, str], tuple[int, int, int, bool]] = {}
         self._bells = Bells()
         self._user: apsw.Connection | None = None
+
+    def twin(self, *, clock: Clock) -> "MemoryStore":
+        """Return a store of the same contents, as whoever opens it after a crash would find them."""
+        twin = MemoryStore(clock=clock)
+        for name, value in vars(self).items():
+            if isinstance(value, dict):
+                setattr(
+                    twin, name, {key: list(held) if isinstance(held, list) else held for key, held in value.items()}
+                )
+            elif isinstance(value, set | str | int):
+                setattr(twin, name, copy(value))
+        if self._user is not None:
+            twin._user = apsw.Connection(":memory:")
+            with twin._user.backup("main", self._user, "main") as backup:
+                backup.step()
+        return twin
 
     async def create(self, new: NewRun, *, worker: WorkerId | None = None) -> Created | Existing | KeyTaken:
         return self._create(new, worker)
