@@ -30,3 +30,9 @@ GRACE_SECONDS: Final = 30.0
 IN_FLIGHT_SECONDS: Final = 60.0
 """How long a request of a `once` step without a timeout may still act after its sender died."""
 TRANSACTION_SECONDS: Final = 5.0
+SLOTS: Final = 10_000
+"""How many steps a limit may let be under way at once."""
+STARTS: Final = 100_000
+"""How many starts a limit may count in its span of time; each is a row."""
+PRIORITY: Final = 1_000
+"""A priority lies between this number below zero and this number."""
