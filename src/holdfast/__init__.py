@@ -14,6 +14,7 @@ from holdfast.core.errors import (
     StepError,
     ToolError,
 )
+from holdfast.core.limit import Limit
 from holdfast.core.retry import Retry
 from holdfast.core.status import NOT_DONE, Effect, Status
 from holdfast.engine.app import App
@@ -38,6 +39,7 @@ __all__ = [
     "Event",
     "HoldfastError",
     "InDoubt",
+    "Limit",
     "NotFound",
     "Retry",
     "Run",

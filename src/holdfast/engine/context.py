@@ -15,6 +15,7 @@ from holdfast.core import entry as e
 from holdfast.core.codec import Codec, canonical, encode
 from holdfast.core.derive import derived_random, derived_uuid
 from holdfast.core.errors import Diverged, InvalidInput, Misuse
+from holdfast.core.limit import Limit
 from holdfast.core.retry import Retry
 from holdfast.core.status import Effect
 from holdfast.core.stepkey import counted_key, encode_name, explicit_key, root_branch
@@ -46,6 +47,7 @@ class StepOptions(TypedDict, total=False):
     timeout: float | timedelta | None
     returns: Any
     not_performed: tuple[type[BaseException], ...] | None
+    limit: Limit | None
 
 
 class Context:

@@ -208,11 +208,13 @@ class Drive:
         self.cancelled_late = True
         return waiting.result()
 
-    async def transact(self, work: Callable[[Transaction], e.Entry], *, deadline_seconds: float) -> None:
+    async def transact(
+        self, work: Callable[[Transaction], e.Entry], *, deadline_seconds: float, freed: Sequence[str] = ()
+    ) -> None:
         """Call `work` in a transaction of the store and append the entry that it returns there."""
         while True:
             # Its own task, so that a cancellation of the code cannot part the transaction from its outcome.
-            waiting = asyncio.ensure_future(self.journal.transact(work, deadline_seconds=deadline_seconds))
+            waiting = asyncio.ensure_future(self.journal.transact(work, deadline_seconds=deadline_seconds, freed=freed))
             while not waiting.done():
                 try:
                     await asyncio.shield(waiting)

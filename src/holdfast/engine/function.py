@@ -14,6 +14,7 @@ from holdfast.core import limits
 from holdfast.core.codec import Codec, canonical
 from holdfast.core.errors import InvalidInput, InvalidValue
 from holdfast.core.ids import checked_text
+from holdfast.core.limit import Limit
 from holdfast.core.retry import Retry, checked_exceptions, checked_seconds
 from holdfast.core.status import Effect
 from holdfast.core.stepkey import encode_name
@@ -40,6 +41,7 @@ class Policy:
     timeout: float | timedelta | None = None
     returns: Any = None
     not_performed: tuple[type[BaseException], ...] | None = None
+    limit: Limit | None = None
 
     def __post_init__(self) -> None:
         if self.in_doubt not in (None, "raise", "wait"):
@@ -48,6 +50,8 @@ class Policy:
             raise InvalidInput(f"verify= is a function, not {self.verify!r}")
         if self.retry is not None and not isinstance(self.retry, Retry):
             raise InvalidInput(f"retry= is an hf.Retry, not {self.retry!r}")
+        if self.limit is not None and not isinstance(self.limit, Limit):
+            raise InvalidInput(f"limit= is an hf.Limit, not {self.limit!r}")
         if self.timeout is not None:
             checked_seconds("timeout=", self.timeout, least=1e-6)
         if self.name is not None:
@@ -66,7 +70,7 @@ def declared(
     Raises:
         InvalidInput: some of it means nothing.
     """
-    unknown = sorted(set(rest) - {"name", "verify", "in_doubt", "retry", "timeout"})
+    unknown = sorted(set(rest) - {"name", "verify", "in_doubt", "retry", "timeout", "limit"})
     if unknown:
         raise InvalidInput(
             f"ctx.step takes no {', '.join(unknown)}=: keywords are Holdfast's; functools.partial takes the others"
@@ -90,6 +94,7 @@ def step(
     timeout: float | timedelta | None = None,
     returns: Any = None,
     not_performed: Sequence[type[BaseException]] | None = None,
+    limit: Limit | None = None,
 ) -> Callable[[F], F]:
     """Declare how a function behaves as a step, beside the function; `ctx.step` may still say otherwise.
 
@@ -104,6 +109,7 @@ def step(
         timeout=timeout,
         returns=returns,
         not_performed=not_performed,
+        limit=limit,
     )
 
     def declare(function: F) -> F:
