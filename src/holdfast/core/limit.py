@@ -46,7 +46,7 @@ class Limit:
                     f"Limit(rate=) is a number above 0 and at most {limits.STARTS:,}, not {rate!r}; "
                     "for more, say it for a shorter per="
                 )
-            checked_seconds("Limit(per=) / Limit(rate=)", seconds(self.per) / rate, least=1e-6)
+            checked_seconds("Limit(per=) / Limit(rate=)", seconds(self.per) / rate)
 
     def with_priority(self, priority: int) -> "Limit":
         """Return the same limit for steps of another priority."""

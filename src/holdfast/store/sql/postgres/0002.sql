@@ -177,7 +177,6 @@ BEGIN
     ON CONFLICT (name) DO UPDATE SET at_once = excluded.at_once, starts = excluded.starts, span = excluded.span,
        kept = greatest(l.kept, excluded.kept)
      WHERE (l.at_once, l.starts, l.span) IS DISTINCT FROM (excluded.at_once, excluded.starts, excluded.span);
-    PERFORM 1 FROM holdfast.hf_limits l WHERE l.name = ANY(names) ORDER BY l.name FOR UPDATE;
     -- Only for leases that are held, and only where the place is not the lease's own already.
     WITH new AS (
         INSERT INTO holdfast.hf_tickets AS t (run, step, fence, name, number, tenant, priority, granted_at)
