@@ -1,6 +1,7 @@
 """The store's verbs on SQLite: writes go through the writer, reads through a connection of their own."""
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
@@ -298,7 +299,9 @@ class SqliteStore:
 
         def run(db: Db) -> int:
             freed = work(db)
-            woken[1:] = limiting.serve(db, self._clock())
+            # Damage among the tickets must not keep the runs of the dead from being taken over.
+            with contextlib.suppress(apsw.CorruptError):
+                woken[1:] = limiting.serve(db, self._clock())
             return freed
 
         freed: int = await self._writer.submit(Do(run, rings=woken))

@@ -1,11 +1,13 @@
 """What `acquire`, `free` and `limits` promise: never more than a limit allows, in fair order, none for the dead."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 import pytest
 
 from holdfast.core.limit import Limit
 from holdfast.core.status import Status
+from holdfast.store.clock import Clock
 from holdfast.store.protocol import Store
 from holdfast.store.value import Committed, Granted, HeadMoved, Lease, LeaseLost, LimitRow, Queued, RowChange, Turn
 from holdfast.testing.clock import MovingClock
@@ -181,6 +183,23 @@ class LimitContract:
         assert not await _asked(store, three, limit)
         clock.advance(60)
         assert await _asked(store, three, limit)
+
+    async def test_a_clock_that_is_set_back_holds_nobody_up_for_longer_than_the_span(
+        self, open_store: Callable[[Clock], Awaitable[Store]]
+    ) -> None:
+        """A start that seems to lie ahead counts as one of now."""
+        times = [1_000_000_000_000]
+        store = await open_store(lambda: times[-1])
+        limit = Limit("rate", rate=1, per=3.0)
+        assert await _asked(store, await a_lease(store), limit)
+        times.append(times[-1] - 3_600_000_000)
+        lease = await a_lease(store)
+        assert await store.acquire(lease, STEP, limit) == Queued(times[-1] + 3_000_000)
+        times.append(times[-1] + 2_999_999)
+        assert not await _asked(store, lease, limit)
+        times.append(times[-1] + 1)
+        assert await _asked(store, lease, limit)
+        await store.close()
 
     @pytest.mark.parametrize("how", ["commit", "free", "void"])
     async def test_whoever_watches_is_woken_at_its_turn(self, store: Store, how: str) -> None:

@@ -145,6 +145,7 @@ CREATE FUNCTION holdfast.hf_turns(
     f_run bigint[], f_fence bigint[], f_step text[], s_name text[], p_now bigint
 ) RETURNS TABLE (place bigint, state text, start_at bigint, at bigint, run uuid)
 LANGUAGE plpgsql
+SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off
 AS $$
 #variable_conflict use_column
 DECLARE
