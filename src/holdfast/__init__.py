@@ -17,6 +17,7 @@ from holdfast.core.errors import (
     StepError,
     ToolError,
 )
+from holdfast.core.limit import Limit
 from holdfast.core.retry import Retry
 from holdfast.core.signal import Decision, Signal
 from holdfast.core.status import NOT_DONE, Effect, Status
@@ -55,6 +56,7 @@ __all__ = [
     "Event",
     "HoldfastError",
     "InDoubt",
+    "Limit",
     "NotFound",
     "Retry",
     "Run",

@@ -44,6 +44,7 @@ SETTINGS: Final[dict[str, Callable[..., Any]]] = {
     "hf.durable": hf.durable,
     "hf.step": hf.step,
     "hf.Retry": hf.Retry,
+    "hf.Limit": hf.Limit,
     "runtime.start": hf.Runtime.start,
     "runtime.get": hf.Runtime.get,
     "runtime.runs": hf.Runtime.runs,

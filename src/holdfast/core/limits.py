@@ -38,3 +38,9 @@ LATE_SECONDS: Final = 300.0
 """How late a schedule's tick may be started whatever is declared for missed ones; an older tick was missed."""
 MISSED_TICKS: Final = 1000
 """How many ticks of a schedule are looked back on, and started at most, when nobody was there."""
+SLOTS: Final = 10_000
+"""How many steps a limit may let be under way at once."""
+STARTS: Final = 100_000
+"""How many starts a limit may count in its span of time; each is a row."""
+PRIORITY: Final = 1_000
+"""A priority lies between this number below zero and this number."""

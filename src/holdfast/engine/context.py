@@ -18,6 +18,7 @@ from holdfast.core.codec import Codec, canonical, encode
 from holdfast.core.derive import derived_random, derived_uuid
 from holdfast.core.errors import Diverged, InvalidInput, Misuse
 from holdfast.core.ids import checked_text
+from holdfast.core.limit import Limit
 from holdfast.core.retry import Retry, checked_seconds
 from holdfast.core.signal import Decision, Signal
 from holdfast.core.status import Effect
@@ -57,6 +58,7 @@ class CallOptions(TypedDict, total=False):
     heartbeat: float | timedelta | None
     returns: Any
     not_performed: tuple[type[BaseException], ...] | None
+    limit: Limit | None
     on_input_change: Literal["refuse", "keep"]
 
 

@@ -286,11 +286,13 @@ class Drive:
         self.late.discard(task)
         return bool(task.cancelling())
 
-    async def transact(self, work: Callable[[Transaction], e.Entry], *, deadline_seconds: float) -> None:
+    async def transact(
+        self, work: Callable[[Transaction], e.Entry], *, deadline_seconds: float, freed: Sequence[str] = ()
+    ) -> None:
         """Call `work` in a transaction of the store and append the entry that it returns there."""
         while True:
             # Its own task, so that a cancellation of the code cannot part the transaction from its outcome.
-            waiting = asyncio.ensure_future(self._transact(work, deadline_seconds))
+            waiting = asyncio.ensure_future(self._transact(work, deadline_seconds, freed))
             while not waiting.done():
                 try:
                     await asyncio.shield(waiting)
@@ -316,10 +318,12 @@ class Drive:
             if self.cancel_asked and not self.cleaned:
                 await self.loop.create_future()  # until the cancellation reaches this task
 
-    async def _transact(self, work: Callable[[Transaction], e.Entry], deadline_seconds: float) -> Outcome:
+    async def _transact(
+        self, work: Callable[[Transaction], e.Entry], deadline_seconds: float, freed: Sequence[str]
+    ) -> Outcome:
         await self.outbox.alone()
         try:
-            outcome = await self.journal.transact(work, deadline_seconds=deadline_seconds)
+            outcome = await self.journal.transact(work, deadline_seconds=deadline_seconds, freed=freed)
             if isinstance(outcome, InboxMoved):
                 self.journal.control_seq, self.journal.inbox_seq = outcome.control_seq, outcome.inbox_seq
                 self.journal.take_back()

@@ -15,6 +15,7 @@ from holdfast.core import limits
 from holdfast.core.codec import Codec
 from holdfast.core.derive import idempotency_key
 from holdfast.core.errors import Damaged, Diverged, InDoubt, InvalidValue, NotFound, StepError
+from holdfast.core.limit import Limit
 from holdfast.core.post import RESOLVE, Resolution
 from holdfast.core.retry import Retry, asked_seconds, seconds
 from holdfast.core.status import NOT_DONE, Effect
@@ -22,6 +23,7 @@ from holdfast.engine import witness
 from holdfast.engine.chunks import Stream
 from holdfast.engine.drive import Drive
 from holdfast.engine.function import Policy, StepCode, look_at
+from holdfast.engine.limits import take_slot
 from holdfast.engine.payload import error_info, is_failure, load_value, store_value
 from holdfast.engine.step import Step
 from holdfast.journal import replay as r
@@ -40,8 +42,8 @@ class StepCall:
     """One step asked for by the run's code."""
 
     __slots__ = (
-        "args", "code", "codec", "digest", "drive", "effect", "heartbeat", "in_doubt", "key", "keywords",
-        "not_performed", "retry", "stream", "timeout", "verify",
+        "args", "code", "codec", "digest", "drive", "effect", "heartbeat", "in_doubt", "key", "keywords", "limit",
+        "not_performed", "retry", "slot", "stream", "timeout", "verify",
     )  # fmt: skip
 
     def __init__(
@@ -65,6 +67,9 @@ class StepCall:
         self.timeout: float | None = seconds(policy.timeout) if policy.timeout is not None else None
         self.heartbeat: float | None = seconds(policy.heartbeat) if policy.heartbeat is not None else None
         self.not_performed = policy.not_performed or ()
+        self.limit: Limit | None = policy.limit
+        self.slot = False
+        """True while an attempt has a slot of the limit, or waits for one."""
 
     def say(self, policy: Policy) -> None:
         """Let what the call says take precedence over what the function declared."""
@@ -79,6 +84,7 @@ class StepCall:
         if policy.returns is not None:
             self.codec = Codec(policy.returns)
         self.not_performed = policy.not_performed or self.not_performed
+        self.limit = policy.limit or self.limit
 
     async def answer(self, answer: r.Answer) -> Any:
         """Act on what the journal recorded for this step."""
@@ -122,6 +128,8 @@ class StepCall:
 
     async def attempt(self, attempt: int) -> Any:
         """Perform the step by its effect and record what comes of it."""
+        if self.limit is not None:
+            await self._take_slot(attempt, self.limit)
         if self.code.inject == "transaction":
             return await self._transact(attempt)
         started_at = 0
@@ -140,9 +148,19 @@ class StepCall:
         await self.drive.write(
             e.StepCompleted(step=self.key, digest=self.digest, attempt=attempt, raw=raw, blob=blob),
             blobs=blobs,
-            drop=self._drop(),
+            **self._over(),
         )
         return back
+
+    async def _take_slot(self, attempt: int, limit: Limit) -> None:
+        """Wait for the attempt's turn; it has not begun, so whoever cancels it meanwhile knows what happened."""
+        self.slot = True
+        try:
+            await take_slot(self.drive, self.key, limit)
+        except asyncio.CancelledError:
+            if not self.drive.stopping:
+                self._record_cancel(attempt)
+            raise
 
     async def _intend(self, attempt: int) -> int:
         timeout = int(self.timeout * 1e6) if self.timeout is not None else None
@@ -159,6 +177,13 @@ class StepCall:
 
     def _drop(self) -> Sequence[str]:
         return (self.key,) if self.stream is not None and self.stream.close() else ()
+
+    def _over(self) -> dict[str, Any]:
+        """Return what ends in the commit that records how an attempt ended: its previews, and its slot."""
+        if not self.slot:
+            return {"drop": self._drop()}
+        self.slot = False
+        return {"drop": self._drop(), "freed": (self.key,)}
 
     async def _call(self, attempt: int) -> Any:
         step = self._step(attempt) if self.code.inject == "step" else None
@@ -226,7 +251,7 @@ class StepCall:
 
         try:
             deadline = self.timeout if self.timeout is not None else limits.TRANSACTION_SECONDS
-            await drive.transact(work, deadline_seconds=deadline)
+            await drive.transact(work, deadline_seconds=deadline, freed=(self.key,) if self.slot else ())
         except _Undone as undone:
             cause = undone.__cause__
             assert cause is not None
@@ -249,7 +274,7 @@ class StepCall:
         retry_at = self._retry_at(error, attempt)
         await self.drive.write(
             e.StepFailed(step=self.key, digest=self.digest, attempt=attempt, error=info, retry_at=retry_at),
-            drop=self._drop(),
+            **self._over(),
         )
         if retry_at is None:
             raise StepError(step=self.key, type=info.type, message=info.message, attempts=attempt) from error
@@ -273,7 +298,7 @@ class StepCall:
         if self.drive.stopping or not isinstance(error, asyncio.CancelledError):
             return
         if self.effect is Effect.ONCE:
-            self.drive.write_soon(e.StepDoubted(step=self.key, why="cancelled", attempt=attempt), drop=self._drop())
+            self.drive.write_soon(e.StepDoubted(step=self.key, why="cancelled", attempt=attempt), **self._over())
         else:
             self._record_cancel(attempt)
 
@@ -286,7 +311,7 @@ class StepCall:
     def _record_cancel(self, attempt: int) -> None:
         info = e.ErrorInfo(type="CancelledError", message="cancelled by the run's own code")
         entry = e.StepFailed(step=self.key, digest=self.digest, attempt=attempt, error=info, cancelled=True)
-        self.drive.write_soon(entry, drop=self._drop())
+        self.drive.write_soon(entry, **self._over())
 
     async def _wait_until(self, at: int, attempt: int) -> None:
         wait_seconds = (at - self.drive.store.now()) / 1e6
@@ -305,7 +330,7 @@ class StepCall:
     async def _doubt(self, why: str, sent: r.Interrupted, error: BaseException | None) -> Any:
         info = error_info(error, self.drive.secrets) if error is not None else None
         entry = e.StepDoubted(step=self.key, why=why, attempt=sent.attempt, error=info)
-        await self.drive.write(entry, drop=self._drop())
+        await self.drive.write(entry, **self._over())
         return await self._resolve(r.InQuestion(sent.attempt, sent.started_at, sent.timeout, entry.sentence))
 
     async def _resolve(self, doubt: r.InQuestion) -> Any:

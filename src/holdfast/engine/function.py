@@ -14,6 +14,7 @@ from holdfast.core import limits
 from holdfast.core.codec import Codec, canonical
 from holdfast.core.errors import InvalidInput, InvalidValue
 from holdfast.core.ids import checked_text
+from holdfast.core.limit import Limit
 from holdfast.core.retry import Retry, checked_exceptions, checked_seconds
 from holdfast.core.status import Effect
 from holdfast.core.stepkey import encode_name
@@ -43,6 +44,7 @@ class Policy:
     not_performed: tuple[type[BaseException], ...] | None = None
     aliases: tuple[str, ...] = ()
     """Names that the step had before; what was recorded under one of them counts."""
+    limit: Limit | None = None
 
     def __post_init__(self) -> None:
         if self.in_doubt not in (None, "raise", "wait"):
@@ -51,6 +53,8 @@ class Policy:
             raise InvalidInput(f"verify= is a function, not {self.verify!r}")
         if self.retry is not None and not isinstance(self.retry, Retry):
             raise InvalidInput(f"retry= is an hf.Retry, not {self.retry!r}")
+        if self.limit is not None and not isinstance(self.limit, Limit):
+            raise InvalidInput(f"limit= is an hf.Limit, not {self.limit!r}")
         if self.timeout is not None:
             checked_seconds("timeout=", self.timeout, least=1e-6)
         if self.heartbeat is not None:
@@ -71,7 +75,8 @@ def declared(
     Raises:
         InvalidInput: some of it means nothing.
     """
-    unknown = sorted(set(rest) - {"name", "verify", "in_doubt", "retry", "timeout", "heartbeat", "aliases"})
+    known = {"name", "verify", "in_doubt", "retry", "timeout", "heartbeat", "aliases", "limit"}
+    unknown = sorted(set(rest) - known)
     if unknown:
         raise InvalidInput(
             f"ctx.step takes no {', '.join(unknown)}=: keywords are Holdfast's; functools.partial takes the others"
@@ -103,6 +108,7 @@ def step(
     returns: Any = None,
     not_performed: Sequence[type[BaseException]] | None = None,
     aliases: Sequence[str] = (),
+    limit: Limit | None = None,
 ) -> Callable[[F], F]:
     """Declare how a function behaves as a step, beside the function; `ctx.step` may still say otherwise.
 
@@ -120,6 +126,7 @@ def step(
         returns=returns,
         not_performed=not_performed,
         aliases=tuple(encode_name(alias) for alias in _several("aliases=", aliases)),
+        limit=limit,
     )
 
     def declare(function: F) -> F:

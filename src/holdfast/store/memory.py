@@ -1,6 +1,6 @@
 """The store in memory: the shortest driver, and the documentation of the others."""
 
-from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from copy import copy
 from hashlib import sha256
 from itertools import accumulate
@@ -14,12 +14,14 @@ from holdfast.core.checksum import ZERO, StoredEntry
 from holdfast.core.cursor import Cursor
 from holdfast.core.errors import Damaged, NotFound
 from holdfast.core.ids import Fence, RunId, WorkerId, new_worker_id
+from holdfast.core.limit import Limit
 from holdfast.core.status import Status
 from holdfast.store import point
 from holdfast.store.bell import Bell, Bells
 from holdfast.store.clock import Clock, system_clock
 from holdfast.store.protocol import Pending, Transaction
 from holdfast.store.sqlite.transaction import call_guarded
+from holdfast.store.tickets import Tickets
 from holdfast.store.value import (
     Commit,
     Committed,
@@ -30,6 +32,7 @@ from holdfast.store.value import (
     KeyTaken,
     Lease,
     LeaseLost,
+    LimitRow,
     NewBlob,
     NewChunk,
     NewPost,
@@ -41,6 +44,7 @@ from holdfast.store.value import (
     RunFilter,
     RunRow,
     StoredChunk,
+    Turn,
     WorkerRow,
 )
 
@@ -81,6 +85,7 @@ class MemoryStore:
         self._workers: dict[WorkerId, WorkerRow] = {}
         self._cursors: dict[tuple[str, str], tuple[str, bytes]] = {}
         self._budgets: dict[tuple[RunId, str], tuple[int, int, int, bool]] = {}
+        self._tickets = Tickets(self._lives)
         self._bells = Bells()
         self._user: apsw.Connection | None = None
 
@@ -180,6 +185,8 @@ class MemoryStore:
             )  # fmt: skip
         if change.cursor is not None and row.conversation is not None:
             self._cursors[row.tenant, row.conversation] = change.cursor
+        if change.freed:
+            self._wake(self._tickets.free(row.run, row.fence, change.freed, self.now()))
 
     def _add_blobs(self, row: RunRow, blobs: Sequence[NewBlob]) -> None:
         self._blobs |= {(row.tenant, blob.digest): blob.body for blob in blobs}
@@ -291,13 +298,37 @@ class MemoryStore:
         freed = [row for row in self._rows.values() if row.owner is not None and row.owner not in self._workers]
         self._rows |= {row.run: replace(row, owner=None) for row in freed}
         self._bells.ring(None)
+        self._wake(self._tickets.serve(self.now()))
         return len(freed)
 
     async def release(self, worker: WorkerId, *, keep: Sequence[RunId] = ()) -> int:
         freed = [row for row in self._rows.values() if row.owner == worker and row.run not in keep]
         self._rows |= {row.run: replace(row, owner=None, stalls=max(0, row.stalls - 1)) for row in freed}
         self._bells.ring(None)
+        self._wake(self._tickets.serve(self.now()))
         return len(freed)
+
+    async def acquire(self, lease: Lease, step: str, limit: Limit) -> Turn:
+        row = self._rows.get(lease.row.run)
+        if row is None or row.fence != lease.fence or row.owner != lease.worker:
+            return LeaseLost()
+        turn, woken = self._tickets.acquire(lease, step, limit, self.now())
+        self._wake(woken)
+        return turn
+
+    async def free(self, lease: Lease, step: str) -> None:
+        self._wake(self._tickets.free(lease.row.run, lease.fence, [step], self.now()))
+
+    async def limits(self) -> Sequence[LimitRow]:
+        return self._tickets.rows()
+
+    def _lives(self, run: RunId, fence: Fence) -> bool:
+        row = self._rows.get(run)
+        return row is not None and row.owner is not None and row.fence == fence
+
+    def _wake(self, runs: Iterable[RunId]) -> None:
+        for run in runs:
+            self._bells.ring(run)
 
     async def post(self, post: NewPost) -> Posted:
         posted = self._post(post)

@@ -6,12 +6,14 @@ from typing import Any, Protocol, TypeVar
 from holdfast.core import limits
 from holdfast.core.cursor import Cursor
 from holdfast.core.ids import RunId, WorkerId
+from holdfast.core.limit import Limit
 from holdfast.store.value import (
     Commit,
     Created,
     Existing,
     KeyTaken,
     Lease,
+    LimitRow,
     NewChunk,
     NewPost,
     NewRun,
@@ -21,6 +23,7 @@ from holdfast.store.value import (
     Posted,
     RunFilter,
     RunRow,
+    Turn,
     WorkerRow,
 )
 
@@ -188,6 +191,22 @@ class Store(Protocol):
 
     async def release(self, worker: WorkerId, *, keep: Sequence[RunId] = ()) -> int:
         """Give up the worker's leases but for `keep`, without a charge; return how many."""
+        ...
+
+    async def acquire(self, lease: Lease, step: str, limit: Limit) -> Turn:
+        """Give a step a slot of its limit, or a place in the limit's queue; asked again, it is the same place.
+
+        Slots go to the highest priority, then to the tenant that holds fewest, then to whoever asked first. A slot
+        and a place belong to the lease: once it is gone they count no more, whoever is told so and when.
+        """
+        ...
+
+    async def free(self, lease: Lease, step: str) -> None:
+        """Give up a step's slot or its place in the queue; a commit that ends the step does it by `freed`."""
+        ...
+
+    async def limits(self) -> Sequence[LimitRow]:
+        """Return every limit that was ever asked for, by name."""
         ...
 
     async def post(self, post: NewPost) -> Posted:

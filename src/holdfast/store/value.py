@@ -186,6 +186,8 @@ class Commit(Struct, kw_only=True):
     """Steps whose chunks end with this commit; `*` for all of them."""
     budget: Sequence[BudgetMove] = ()
     cursor: tuple[str, bytes] | None = None
+    freed: Sequence[str] = ()
+    """Steps whose slots of limits are given back with this commit."""
 
     @property
     def head(self) -> bytes:
@@ -217,6 +219,33 @@ class InboxMoved(Struct, frozen=True):
 
 
 Outcome = Committed | LeaseLost | HeadMoved | InboxMoved
+
+
+class Granted(Struct, frozen=True):
+    """The step has a slot of its limit, until it is freed or the lease ends."""
+
+
+class Queued(Struct, frozen=True):
+    """The step waits for a slot. Whoever watches the run is woken at its turn."""
+
+    ask_again_at: int
+    """When to ask again if nothing was heard, in µs of the store's clock; a hint can be lost."""
+
+
+Turn = Granted | Queued | LeaseLost
+
+
+class LimitRow(Struct, frozen=True, kw_only=True):
+    """A limit as it was last declared, and how full it is."""
+
+    name: str
+    at_once: int | None
+    starts: int | None
+    """How many steps may start within any `span`."""
+    span: int
+    """In µs."""
+    held: int
+    queued: int
 
 
 class Page(Struct, frozen=True):

@@ -13,6 +13,7 @@ from holdfast.core import limits
 from holdfast.core.cursor import Cursor
 from holdfast.core.errors import Damaged, NotFound, StoreUnavailable
 from holdfast.core.ids import RunId, WorkerId, id_text
+from holdfast.core.limit import Limit
 from holdfast.store.answer import Answer
 from holdfast.store.bell import Bell, Bells
 from holdfast.store.clock import Clock
@@ -23,10 +24,12 @@ from holdfast.store.postgres.clock import ServerClock
 from holdfast.store.postgres.connection import Async, Names, connect
 from holdfast.store.postgres.heart import BEAT, PostgresHeart
 from holdfast.store.postgres.hints import Hints
+from holdfast.store.postgres.limiting import TurnOp
 from holdfast.store.postgres.opening import MICROS, prepare
 from holdfast.store.postgres.ops import ChunkOp, CommitOp, CreateOp, Taken
 from holdfast.store.postgres.reading import Reader
 from holdfast.store.postgres.rich import POST, Rich, post_values
+from holdfast.store.postgres.slots import Slots
 from holdfast.store.postgres.transacting import Transactions
 from holdfast.store.postgres.writer import Lane
 from holdfast.store.protocol import Pending, Transaction
@@ -39,6 +42,7 @@ from holdfast.store.value import (
     KeyTaken,
     Lease,
     LeaseLost,
+    LimitRow,
     NewChunk,
     NewPost,
     NewRun,
@@ -48,6 +52,7 @@ from holdfast.store.value import (
     Posted,
     RunFilter,
     RunRow,
+    Turn,
     WorkerRow,
 )
 
@@ -89,7 +94,8 @@ class PostgresStore:
         self._hints = Hints(address, self._bells)
         self._reader = Reader(address, self._names)
         rich = Rich(self._names, self._take_number)
-        self._lanes = [Lane(address, self._names, self._bells, rich, self._told) for _ in range(_LANES)]
+        self._lanes = [Lane(address, self._names, self._bells, rich, self._told) for _ in range(_LANES + 1)]
+        self._slots = Slots(self._lanes[_LANES], self._reader, clock)
         self._transactions = Transactions(address, self._names, rich)
         self._loop = asyncio.get_running_loop()
         self._spare: list[int] = []
@@ -144,11 +150,17 @@ class PostgresStore:
             if op.owner is None:
                 self._hints.tell(None)
             return
+        if isinstance(op, TurnOp):
+            for run in op.woken:
+                self._hints.tell(run)
+            return
         self._hints.tell(op.run)
         if isinstance(op, CommitOp):
             change = op.change
             for post in change.posts:
                 self._hints.tell(post.run)
+            if change.freed:
+                self._slots.freed(op.run, change.freed)
             resting = change.change is not None and not change.change.status.terminal
             if change.posts or change.children or resting:
                 self._hints.tell(None)
@@ -291,6 +303,7 @@ class PostgresStore:
         [(freed,)] = await self._reader.rows("SELECT hf_void($1)", [worker])
         self._workers.pop(worker, None)
         self._rang(None)
+        await self._slots.given_up()
         return int(freed)
 
     async def release(self, worker: WorkerId, *, keep: Sequence[RunId] = ()) -> int:
@@ -300,11 +313,25 @@ class PostgresStore:
             return 0
         freed = await self._reader.rows(leasing.RELEASE, leasing.release_values(worker, given_up))
         self._rang(None)
+        await self._slots.given_up()
         return len(freed)
 
     def _rang(self, run: RunId | None) -> None:
         self._bells.ring(run)
         self._hints.tell(run)
+
+    # Limits
+
+    async def acquire(self, lease: Lease, step: str, limit: Limit) -> Turn:
+        # The lane of limits is not the run's own: a lease that was given before its run was on disk is waited for.
+        await self._lane(lease.row.number).passed(lease.row.run)
+        owner = self._workers.get(lease.worker)
+        if owner is None:
+            owner = await self._worker_number(lease.worker)
+        return await self._slots.acquire(lease, owner, step, limit)
+
+    async def free(self, lease: Lease, step: str) -> None:
+        await self._slots.free(lease, step)
 
     # Posts
 
@@ -355,6 +382,9 @@ class PostgresStore:
 
     async def blob(self, tenant: str, digest: str) -> bytes:
         return await self._reader.blob(tenant, digest)
+
+    async def limits(self) -> Sequence[LimitRow]:
+        return await self._slots.rows()
 
     def watch(self, run: RunId | None = None, *, entries: bool = True) -> Bell:
         self._hints.listen()

@@ -10,6 +10,7 @@ from holdfast.testing.clock import MovingClock
 from holdfast.testing.contract.committing import CommitContract
 from holdfast.testing.contract.creating import CreateContract
 from holdfast.testing.contract.leasing import LeaseContract
+from holdfast.testing.contract.limiting import LimitContract
 from holdfast.testing.contract.posting import InboxContract
 from holdfast.testing.contract.reading import BlobContract, ChunkContract, ListContract, ReadContract, WatchContract
 from holdfast.testing.contract.transacting import TransactContract
@@ -31,6 +32,7 @@ class StoreContract(
     ListContract,
     WatchContract,
     TransactContract,
+    LimitContract,
 ):
     """Everything that the engine, the feed and the client rely on in a store.
 
