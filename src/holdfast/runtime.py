@@ -3,13 +3,13 @@
 import asyncio
 import inspect
 import os
-from collections.abc import AsyncIterator, Awaitable, Generator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, suppress
 from datetime import timedelta
 from typing import Any, Final, TypeVar, TypeVarTuple, overload
 
 from holdfast.client.local import LocalClient
-from holdfast.client.protocol import Client, Ending, RunSummary
+from holdfast.client.protocol import Client, Collected, Ending, Retention, RunSummary
 from holdfast.client.run import Run
 from holdfast.client.start import Start
 from holdfast.core import limits
@@ -17,7 +17,7 @@ from holdfast.core.codec import Codec
 from holdfast.core.errors import InvalidInput, Misuse, NoStore, NotFound, StoreRefused
 from holdfast.core.ids import RunId, checked_text, run_id
 from holdfast.core.retry import checked_seconds
-from holdfast.core.status import Status
+from holdfast.core.status import TERMINAL, Status
 from holdfast.core.stepkey import join_key
 from holdfast.engine.app import App
 from holdfast.engine.contender import Told, nobody
@@ -209,6 +209,37 @@ class Runtime:
             raise InvalidInput(f"status= is one of {', '.join(Status)}, not {status!r}")
         wanted = Status(status) if status is not None else None
         return await self._client.runs(status=wanted, name=name, labels=labels, before=before, limit=limit)
+
+    async def gc(
+        self,
+        older_than: float | timedelta,
+        *,
+        status: Collection[Status | str] = TERMINAL,
+        name: str | None = None,
+        keep: int = 0,
+        archive: str | os.PathLike[str] | None = None,
+        dry_run: bool = False,
+    ) -> Collected:
+        """Delete the runs that ended longer ago than this, some at a time, and what only they needed.
+
+        `keep` of each name stay, the newest. With `archive` each is on disk in that file before it goes. A run that
+        another, still open one may need stays.
+
+        Raises:
+            Conflict: somebody else is adding to the archive.
+            InvalidInput: the archive cannot be written, or is another kind of file.
+        """
+        wanted = [status] if isinstance(status, str) else list(status)
+        if any(each not in list(Status) for each in wanted):
+            raise InvalidInput(f"status= is some of {', '.join(sorted(TERMINAL))}, not {status!r}")
+        policy = Retention(
+            older_than_seconds=checked_seconds("older_than=", older_than),
+            statuses=frozenset(Status(each) for each in wanted),
+            name=name,
+            keep=keep,
+        )
+        place = os.fspath(archive) if archive is not None else None
+        return await self._client.gc(policy, archive=place, dry_run=dry_run)
 
     async def _wait_or_trouble(self, run: RunId) -> Ending:
         """Wait for the one run of a plain call; a store that fails it is the caller's to know."""

@@ -277,7 +277,8 @@ def test_the_story_that_covers_the_most_is_alike(driver: str, request: pytest.Fi
         ("claim", 1, "v1", 3, None, True), ("void", 0), ("advance", 3), ("claim", 1, "v1", 3, None, True),
         ("commit all", 1, 2, 2), ("release", 1, [1]), ("list", Status.WAITING), ("void", 1),
         ("claim", 1, "v1", 9, None, True), ("register", 1), ("create", 3, 1),
-        ("commit", 3, 1, over, None, None, True, True), ("delete", [3, 1, 2], True), ("delete", [3, 1], False), ("claim", 1, "v1", 9, [2], True),
+        ("commit", 3, 1, over, None, None, True, True), ("delete", [3, 1, 2], True), ("delete", [3, 1], False),
+        ("claim", 1, "v1", 9, [2], True),
         ("commit", 2, 1, over, None, None, True, False), ("delete", [3, 2, 2], False), ("commit all", 3, 2, 1),
         ("create", 3, 0), ("create", 2, None), ("delete", [3], False),
     ]  # fmt: skip
