@@ -100,21 +100,21 @@ class Cleaning:
     async def run(self, *, archive: str | None = None, dry_run: bool = False) -> Collected:
         """Delete, a batch at a time, what may go; with `dry_run` only count it."""
         file = ArchiveFile(archive) if archive is not None and not dry_run else None
-        where = file.path if file is not None else archive
         try:
             async for batch in self._batches():
                 await self._clear(batch, file, dry_run=dry_run)
                 if self._tell is not None:
-                    self._tell(self._so_far(where, dry_run))
+                    self._tell(self._so_far(file, dry_run))
         finally:
             if file is not None:
                 file.close()
         if not dry_run:
             self._blobs = await self._store.sweep(self._store.now() - _DAY_MICROS)
-        return self._so_far(where, dry_run)
+        return self._so_far(file, dry_run)
 
-    def _so_far(self, archive: str | None, dry_run: bool) -> Collected:
+    def _so_far(self, file: ArchiveFile | None, dry_run: bool) -> Collected:
         kept = dict(sorted(self._kept.items()))
+        archive = file.path if file is not None and self._deleted else None
         return Collected(deleted=self._deleted, kept=kept, blobs=self._blobs, archive=archive, dry_run=dry_run)
 
     async def _batches(self) -> AsyncIterator[Sequence[RunId]]:
