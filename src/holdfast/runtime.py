@@ -3,18 +3,19 @@
 import asyncio
 import inspect
 import os
-from collections.abc import AsyncIterator, Awaitable, Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, suppress
 from datetime import timedelta
 from typing import Any, Final, TypeVar, TypeVarTuple, overload
 
+from holdfast.client.archive import read_archive
 from holdfast.client.local import LocalClient
-from holdfast.client.protocol import Client, Collected, Ending, Retention, RunSummary
+from holdfast.client.protocol import Client, Collected, Ending, Finding, Retention, RunSummary
 from holdfast.client.run import Run
 from holdfast.client.start import Start
 from holdfast.core import limits
 from holdfast.core.codec import Codec
-from holdfast.core.errors import InvalidInput, Misuse, NoStore, NotFound, StoreRefused
+from holdfast.core.errors import Damaged, InvalidInput, Misuse, NoStore, NotFound, StoreRefused
 from holdfast.core.ids import RunId, checked_text, run_id
 from holdfast.core.retry import checked_seconds
 from holdfast.core.status import TERMINAL, Status
@@ -27,6 +28,7 @@ from holdfast.engine.log import Log
 from holdfast.engine.payload import Secrets
 from holdfast.engine.worker import Worker
 from holdfast.store.protocol import Store
+from holdfast.store.value import RunRow
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -72,6 +74,25 @@ async def _open_postgres(address: str, *, create: bool) -> Store:
             f"a store on PostgreSQL needs {error.name}, which is not installed: pip install 'holdfast[postgres]'"
         ) from error
     return await PostgresStore.open(address, create=create)
+
+
+async def open_archive(path: str, wanted: Callable[[RunRow], bool]) -> Store:
+    """Return a store in memory with the wanted runs of an archive, to look at; of one that it holds twice, the last.
+
+    Raises:
+        InvalidInput: the file cannot be read, or is no archive.
+        Damaged: none that is wanted is sound, and some run of the archive is not.
+    """
+    from holdfast.store.memory import MemoryStore  # lazy: only who uses it loads it
+
+    store, found, wrong = MemoryStore(), False, list[Finding]()
+    for run in read_archive(path, wrong=wrong.append):
+        if wanted(run.row):
+            store.hold(run.row, run.entries, run.blobs)
+            store.epoch, found = run.epoch, True
+    if wrong and not found:
+        raise Damaged(run=wrong[0].run or "", seq=wrong[0].seq, what=wrong[0].what)
+    return store
 
 
 class Runtime:

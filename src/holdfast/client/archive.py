@@ -211,17 +211,22 @@ def blobs_of(value: Any) -> Iterator[str]:
 # Reading
 
 
-def read_archive(path: str) -> Iterator[ArchivedRun]:
+def read_archive(path: str, *, wrong: Callable[[Finding], None] | None = None) -> Iterator[ArchivedRun]:
     """Yield the runs of an archive, in its order, each whole and checked; one that was archived twice comes twice.
+
+    With `wrong` that is told of what is damaged, and the next run follows.
 
     Raises:
         InvalidInput: the file cannot be read, or is no archive.
         Damaged: a run of it is not as it was written.
     """
     for found in _read(path, keep=True):
-        if isinstance(found, Finding):
+        if isinstance(found, ArchivedRun):
+            yield found
+        elif wrong is None:
             raise Damaged(run=found.run or "", seq=found.seq, what=found.what)
-        yield found
+        else:
+            wrong(found)
 
 
 def check_archive(path: str, *, seen: Callable[[RunId], None] | None = None) -> Iterator[Finding]:

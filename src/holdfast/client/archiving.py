@@ -114,7 +114,8 @@ class ArchiveFile:
             self._end = self._whole
 
     def sync(self) -> None:
-        """Return when every whole run is on disk, under the archive's own name."""
+        """Return when every whole run is on disk, under the archive's own name; what is not whole is taken back."""
+        self.back()
         with self._translated():
             point.reached("archive written")
             os.fsync(self._file)
@@ -130,7 +131,12 @@ class ArchiveFile:
             raise Conflict(f"{self.path} was made by somebody else meanwhile", hint=hint) from None
         self._named = True
         point.reached("archive named")
-        os.unlink(self._partial)
+        # Opened again by its name, from here on its only one; whoever comes between and adds to it is a conflict.
+        before = self._file
+        fcntl.flock(before, fcntl.LOCK_UN)
+        self._file = self._open_named()
+        os.close(before)
+        self._whole = self._end = os.fstat(self._file).st_size
         folder = os.open(os.path.dirname(self._path), os.O_RDONLY)
         try:
             os.fsync(folder)

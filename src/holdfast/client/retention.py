@@ -2,8 +2,8 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from typing import Final
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from typing import Any, Final
 
 from holdfast.client.archive import export_run
 from holdfast.client.archiving import ArchiveFile
@@ -43,13 +43,14 @@ def refusal(row: RunRow, why: Kept) -> Conflict:
     return Conflict(f"run {row.run} {what}", run=row.run, hint=hint.format(parent=row.parent))
 
 
-async def _in_thread(work: Callable[[], None]) -> None:
-    """Call what waits for a disk, without holding up the event loop; whoever is cancelled waits for it all the same."""
-    working = asyncio.get_running_loop().run_in_executor(None, work)
+async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
+    """Wait for what must not be left in the middle; whoever is cancelled meanwhile is so when it is over."""
+    working = asyncio.ensure_future(work)
     try:
         await asyncio.shield(working)
     except asyncio.CancelledError:
         await asyncio.wait([working])
+        working.exception()  # who is cancelled hears of nothing else
         raise
 
 
@@ -102,9 +103,7 @@ class Cleaning:
         file = ArchiveFile(archive) if archive is not None and not dry_run else None
         try:
             async for batch in self._batches():
-                await self._clear(batch, file, dry_run=dry_run)
-                if self._tell is not None:
-                    self._tell(self._so_far(file, dry_run))
+                await _to_its_end(self._clear(batch, file, dry_run=dry_run))
         finally:
             if file is not None:
                 file.close()
@@ -140,18 +139,16 @@ class Cleaning:
 
     async def _clear(self, batch: Sequence[RunId], file: ArchiveFile | None, *, dry_run: bool) -> None:
         """Delete a batch in one transaction; whatever goes is on disk in the archive before."""
-        if dry_run or file is not None:
+        if file is not None:
             would = await self._store.delete(batch, trial=True)
-            if file is None:
-                self._deleted += len(would.runs)
-                self._count(would.kept)
-                return
             self._count(would.kept)
             batch = [run for run in would.runs if await self._archived(run, file)]
-            await _in_thread(file.sync)
-        deleted = await self._store.delete(batch)
+            await asyncio.to_thread(file.sync)
+        deleted = await self._store.delete(batch, trial=dry_run)
         self._deleted += len(deleted.runs)
         self._count(deleted.kept)
+        if self._tell is not None:
+            self._tell(self._so_far(file, dry_run))
 
     def _count(self, kept: Mapping[RunId, Kept]) -> None:
         self._kept.update(str(why) for why in kept.values())
