@@ -82,9 +82,10 @@ class Full:
 
     def __init__(self, folder: Path) -> None:
         self._template, self.place = folder / "template", folder / "place"
-        self._template.mkdir()
+        # Not in the store's own folder: SQLite makes the names there certain, and so somebody else's too.
+        (self._template / "kept").mkdir(parents=True)
         self.runs = asyncio.run(fill(f"sqlite:///{self._template / 'store.db'}", RUNS))
-        self.store, self.archive = f"sqlite:///{self.place / 'store.db'}", self.place / "old.jsonl"
+        self.store, self.archive = f"sqlite:///{self.place / 'store.db'}", self.place / "kept" / "old.jsonl"
 
     def begin(self) -> tuple[str, str]:
         """Make everything as it was before the first clean-up."""

@@ -34,8 +34,8 @@ _LOOK_SECONDS: Final = 1.0
 _CANDIDATES: Final = 10
 _NUMBERS: Final = ("pid", "concurrency")
 _DELETED: Final = (
-    "What the key stood for was done once and is not done again; its result is in the archive, if one was kept. "
-    "To do it anew, use another key."
+    "What the key stood for is not done again; the result is in the archive, if one was kept. To do it anew, use "
+    "another key. If nobody deleted it, `holdfast verify` tells what was lost."
 )
 _STUCK: Final = ("diverged", "damaged", "unknown_entry")
 """Rests that nothing in the run's own future ends."""
