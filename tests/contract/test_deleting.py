@@ -1,5 +1,6 @@
 """What deleting means where runs share entries, and that no table is forgotten."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from hashlib import sha256
@@ -145,6 +146,26 @@ async def test_a_blob_of_a_shared_entry_is_not_swept(shelf: Shelf, clock: Moving
     await shelf.store.delete([far])
     assert await shelf.store.sweep(shelf.store.now()) == 1
     await shelf.store.delete([near])
+
+
+async def test_a_blob_that_somebody_is_storing_again_is_passed_over(postgres_address: str, clock: MovingClock) -> None:
+    """A sweep waits for nobody, and takes nothing that an entry to come is about to name."""
+    store = await PostgresStore.open(postgres_address, clock=clock)
+    try:
+        pen = Pen(store, await a_lease(store))
+        ends = pen.next("end", blobs=[NewBlob(DIGEST, BLOB)], change=RowChange(status=Status.COMPLETED))
+        await store.commit(pen.lease, ends)
+        await store.delete([pen.lease.row.run])
+        clock.advance(1)
+        with psycopg.connect(plain(postgres_address)) as other:
+            other.execute("UPDATE hf_blobs SET touched_at = touched_at + 2000000")
+            assert await asyncio.wait_for(store.sweep(store.now()), 10) == 0
+        assert await store.sweep(store.now()) == 0
+        assert await store.blob(TENANT, DIGEST) == BLOB
+        clock.advance(2)
+        assert await store.sweep(store.now()) == 1
+    finally:
+        await store.close()
 
 
 async def test_a_run_whose_row_is_damaged_is_kept(shelf: Shelf) -> None:

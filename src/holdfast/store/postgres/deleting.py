@@ -43,10 +43,12 @@ _STALE: Final = """
     SELECT id FROM (SELECT id, touched_at FROM hf_blobs WHERE id > $1 ORDER BY id LIMIT $2) b
      WHERE touched_at < $3 AND NOT EXISTS (SELECT 1 FROM hf_blob_refs r WHERE r.blob = b.id)
 """
-# Whoever stores a blob again touches it first, and holds it until its entry names it: so waiting for it is seeing it.
+# Whoever stores a blob again touches it, and holds it until its entry names it: so one that is held is passed over.
 _SWEEP: Final = """
-    DELETE FROM hf_blobs b WHERE id = ANY($1) AND touched_at < $2
-       AND NOT EXISTS (SELECT 1 FROM hf_blob_refs r WHERE r.blob = b.id) RETURNING id
+    DELETE FROM hf_blobs WHERE id IN (
+        SELECT b.id FROM hf_blobs b WHERE b.id = ANY($1) AND b.touched_at < $2
+           AND NOT EXISTS (SELECT 1 FROM hf_blob_refs r WHERE r.blob = b.id) FOR UPDATE SKIP LOCKED
+    ) RETURNING id
 """
 
 
