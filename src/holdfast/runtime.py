@@ -3,20 +3,21 @@
 import asyncio
 import inspect
 import os
-from collections.abc import AsyncIterator, Awaitable, Generator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, suppress
 from datetime import timedelta
 from typing import Any, Final, TypeVar, TypeVarTuple, overload
 
+from holdfast.client.archive import read_archive
 from holdfast.client.local import LocalClient
-from holdfast.client.protocol import Client, Ending, Question, RunSummary
+from holdfast.client.protocol import Client, Collected, Ending, Finding, Question, Retention, RunSummary
 from holdfast.client.run import Run
 from holdfast.core import limits
 from holdfast.core.codec import Codec
 from holdfast.core.errors import Conflict, Damaged, InvalidInput, Misuse, NoStore, NotFound, StoreRefused
 from holdfast.core.ids import RunId, checked_text, run_id
 from holdfast.core.retry import checked_seconds
-from holdfast.core.status import Status
+from holdfast.core.status import TERMINAL, Status
 from holdfast.core.stepkey import join_key
 from holdfast.engine.app import App
 from holdfast.engine.contender import Told, nobody
@@ -28,6 +29,7 @@ from holdfast.engine.scheduler import Scheduler
 from holdfast.engine.worker import Worker
 from holdfast.store.protocol import Store
 from holdfast.store.start import Start
+from holdfast.store.value import RunRow
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -73,6 +75,25 @@ async def _open_postgres(address: str, *, create: bool) -> Store:
             f"a store on PostgreSQL needs {error.name}, which is not installed: pip install 'holdfast[postgres]'"
         ) from error
     return await PostgresStore.open(address, create=create)
+
+
+async def open_archive(path: str, wanted: Callable[[RunRow], bool]) -> Store:
+    """Return a store in memory with the wanted runs of an archive, to look at; of one that it holds twice, the last.
+
+    Raises:
+        InvalidInput: the file cannot be read, or is no archive.
+        Damaged: none that is wanted is sound, and some run of the archive is not.
+    """
+    from holdfast.store.memory import MemoryStore  # lazy: only who uses it loads it
+
+    store, found, wrong = MemoryStore(), False, list[Finding]()
+    for run in read_archive(path, wrong=wrong.append):
+        if wanted(run.row):
+            store.hold(run.row, run.entries, run.blobs)
+            store.epoch, found = run.epoch, True
+    if wrong and not found:
+        raise Damaged(run=wrong[0].run or "", seq=wrong[0].seq, what=wrong[0].what)
+    return store
 
 
 class Runtime:
@@ -262,6 +283,37 @@ class Runtime:
             raise InvalidInput("an answer to a question's id names the digest of what was shown: shown=")
         known = question.id if isinstance(question, Question) else question
         await self._client.answer(known, yes, shown=digest, args=args, by=by, note=note)
+
+    async def gc(
+        self,
+        older_than: float | timedelta,
+        *,
+        status: Collection[Status | str] = TERMINAL,
+        name: str | None = None,
+        keep: int = 0,
+        archive: str | os.PathLike[str] | None = None,
+        dry_run: bool = False,
+    ) -> Collected:
+        """Delete the runs that ended longer ago than this, some at a time, and what only they needed.
+
+        `keep` of each name stay, the newest. With `archive` each is on disk in that file before it goes. A run that
+        another, still open one may need stays.
+
+        Raises:
+            Conflict: somebody else is adding to the archive.
+            InvalidInput: the archive cannot be written, or is another kind of file.
+        """
+        wanted = [status] if isinstance(status, str) else list(status)
+        if any(each not in list(Status) for each in wanted):
+            raise InvalidInput(f"status= is some of {', '.join(sorted(TERMINAL))}, not {status!r}")
+        policy = Retention(
+            older_than_seconds=checked_seconds("older_than=", older_than),
+            statuses=frozenset(Status(each) for each in wanted),
+            name=name,
+            keep=keep,
+        )
+        place = os.fspath(archive) if archive is not None else None
+        return await self._client.gc(policy, archive=place, dry_run=dry_run)
 
     async def _wait_or_trouble(self, run: RunId) -> Ending:
         """Wait for the one run of a plain call; a store that fails it is the caller's to know."""

@@ -8,38 +8,13 @@ import msgspec
 import pytest
 
 from holdfast.client.archive import ArchivedRun, check_archive, export_run, read_archive
-from holdfast.core import entry as e
 from holdfast.core.checksum import StoredEntry, checksum
-from holdfast.core.codec import encode
-from holdfast.core.entry import encode_body
 from holdfast.core.errors import Damaged, InvalidInput, NotFound
 from holdfast.core.ids import RunId, id_bytes, new_run_id
-from holdfast.core.status import Status
 from holdfast.store.memory import MemoryStore
-from holdfast.store.value import Commit, Lease, RowChange
+from holdfast.store.value import Commit
 from holdfast.testing.contract.story import Pen, a_lease, row_of
-
-LARGE = encode("large" * 20_000)
-
-
-def ending(lease: Lease, pen: Pen, value: str = "done") -> Commit:
-    """Return the commit that completes a run."""
-    entry = e.RunFinished(status=Status.COMPLETED, raw=msgspec.Raw(encode(value)))
-    body, at = encode_body(entry), lease.row.created_at
-    head = checksum(id_bytes(lease.row.run), pen.seq + 1, at, entry.version, entry.type, 0, pen.head, body)
-    stored = StoredEntry(pen.seq + 1, entry.type, entry.version, at, 0, body, head)
-    change = RowChange(status=Status.COMPLETED)
-    return Commit(after=pen.seq, previous=pen.head, entries=[stored], change=change)
-
-
-async def an_ended_run(store: MemoryStore, *texts: str, input: bytes = b"{}", key: str | None = None) -> RunId:
-    """Return a run that said these words and completed."""
-    lease = await a_lease(store, input=input, key=key)
-    pen = Pen(store, lease)
-    for text in texts:
-        await store.commit(lease, pen.next(text))
-    await store.commit(lease, ending(lease, pen))
-    return lease.row.run
+from tests.unit.endings import LARGE, an_ended_run
 
 
 async def lines_of(store: MemoryStore, run: RunId) -> list[bytes]:

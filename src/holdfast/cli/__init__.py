@@ -7,9 +7,12 @@ from typing import Any, NoReturn
 import click
 
 from holdfast import __version__
+from holdfast.cli.delete import delete
 from holdfast.cli.demo import demo
 from holdfast.cli.doctor import doctor
 from holdfast.cli.exits import Exit, status_of
+from holdfast.cli.export import export
+from holdfast.cli.gc import gc
 from holdfast.cli.ls import ls
 from holdfast.cli.migrate import migrate
 from holdfast.cli.resolve import resolve
@@ -42,7 +45,7 @@ def commands() -> None:
     """
 
 
-for _command in (demo, run, worker, ls, show, tail, verify, resolve, migrate, doctor):
+for _command in (demo, run, worker, ls, show, tail, verify, resolve, export, delete, gc, migrate, doctor):
     commands.add_command(_command)
 
 

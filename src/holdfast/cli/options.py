@@ -65,6 +65,9 @@ def run_argument(*, required: bool = True) -> Callable[[Command], Command]:
     return click.argument("run", metavar="RUN", required=required, shell_complete=_complete_run)
 
 
+archive_option: Final = click.option("--archive", metavar="FILE", help="The run as an archive holds it.")
+
+
 def labels_of(texts: tuple[str, ...]) -> dict[str, str]:
     """Return labels that were written as NAME=VALUE."""
     for text in texts:

@@ -6,9 +6,9 @@ import msgspec
 from holdfast.cli.drawing import draw_run
 from holdfast.cli.exits import Exit
 from holdfast.cli.liveness import dead_runs
-from holdfast.cli.options import common, run_argument
+from holdfast.cli.options import archive_option, common, run_argument
 from holdfast.cli.picture import paint
-from holdfast.cli.store import find_run, open_client
+from holdfast.cli.store import find_run, open_source
 from holdfast.cli.surface import Surface
 from holdfast.client.protocol import Client
 from holdfast.core.ids import RunId
@@ -18,11 +18,12 @@ from holdfast.core.status import Status
 @click.command("show")
 @run_argument(required=False)
 @click.option("--key", metavar="KEY", help="The run by its key.")
+@archive_option
 @click.option("--all", "everything", is_flag=True, help="Leave no step out, however many there are.")
 @common()
-async def show(surface: Surface, *, run: str | None, key: str | None, everything: bool) -> int:
+async def show(surface: Surface, *, run: str | None, key: str | None, archive: str | None, everything: bool) -> int:
     """Draw one run: what each process performed, what was replayed, where one was lost and another went on."""
-    async with open_client(surface.store) as client:
+    async with open_source(surface.store, archive, run, key) as client:
         await show_run(surface, client, await find_run(client, run, key), everything=everything)
     return Exit.FINE
 

@@ -142,7 +142,7 @@ async def export_run(store: Store, run: RunId) -> AsyncIterator[bytes]:
             for digest in blobs_of(read_entry(run, stored)):
                 if digest not in named:
                     named.add(digest)
-                    yield line(BlobLine(digest=digest, body=await _blob(store, row, stored.seq, digest)))
+                    yield line(BlobLine(digest=digest, body=await read_blob(store, row, stored.seq, digest)))
             yield line(_entry_line(stored))
         seq += len(rows)
         if seq == row.last_seq or not page.more:
@@ -178,7 +178,12 @@ def _entry_line(stored: StoredEntry) -> bytes:
     return _encode(msgspec.structs.replace(line, body=Raw(b"null"), raw=stored.body))
 
 
-async def _blob(store: Store, row: RunRow, seq: int, digest: str) -> bytes:
+async def read_blob(store: Store, row: RunRow, seq: int, digest: str) -> bytes:
+    """Return the bytes of a blob that an entry names.
+
+    Raises:
+        Damaged: it is not there, or not what its digest says; run and entry are named.
+    """
     try:
         return await store.blob(row.tenant, digest)
     except (Damaged, NotFound) as error:
@@ -206,17 +211,22 @@ def blobs_of(value: Any) -> Iterator[str]:
 # Reading
 
 
-def read_archive(path: str) -> Iterator[ArchivedRun]:
+def read_archive(path: str, *, wrong: Callable[[Finding], None] | None = None) -> Iterator[ArchivedRun]:
     """Yield the runs of an archive, in its order, each whole and checked; one that was archived twice comes twice.
+
+    With `wrong` that is told of what is damaged, and the next run follows.
 
     Raises:
         InvalidInput: the file cannot be read, or is no archive.
         Damaged: a run of it is not as it was written.
     """
     for found in _read(path, keep=True):
-        if isinstance(found, Finding):
+        if isinstance(found, ArchivedRun):
+            yield found
+        elif wrong is None:
             raise Damaged(run=found.run or "", seq=found.seq, what=found.what)
-        yield found
+        else:
+            wrong(found)
 
 
 def check_archive(path: str, *, seen: Callable[[RunId], None] | None = None) -> Iterator[Finding]:
@@ -382,6 +392,22 @@ def _parse(raw: bytes, number: int) -> Line:
     if isinstance(line, RunLine) and not is_id(line.run):
         raise Damaged(run="", seq=None, what=f"line {number} names a run that has no id")
     return line
+
+
+def is_beginning(raw: bytes) -> bool:
+    """Say whether a line begins a run, in a form that this version adds to."""
+    try:
+        return isinstance(_parse(raw, 1), RunLine)
+    except Damaged:
+        return False
+
+
+def is_ending(raw: bytes) -> bool:
+    """Say whether a line ends a run."""
+    try:
+        return isinstance(_parse(raw, 1), EndLine)
+    except Damaged:
+        return False
 
 
 def _lines(path: str) -> Iterator[bytes | str]:

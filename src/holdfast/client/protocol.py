@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import msgspec
 
 from holdfast.core.ids import RunId
-from holdfast.core.status import NotDone, Status
+from holdfast.core.status import TERMINAL, NotDone, Status
 from holdfast.stream.event import Event
 
 
@@ -124,6 +124,27 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     what: str
 
 
+class Retention(msgspec.Struct, frozen=True, kw_only=True):
+    """Which runs a clean-up deletes: those that ended so, and longer ago than this."""
+
+    older_than_seconds: float
+    statuses: frozenset[Status] = TERMINAL
+    name: str | None = None
+    keep: int = 0
+    """How many of each name stay, the newest, however old they are."""
+
+
+class Collected(msgspec.Struct, frozen=True, kw_only=True):
+    """What a clean-up did, or has done so far, or would do."""
+
+    deleted: int = 0
+    kept: Mapping[str, int] = {}
+    """How many that were old enough stayed, by the reason."""
+    blobs: int = 0
+    archive: str | None = None
+    dry_run: bool = False
+
+
 class Client(Protocol):
     """What anyone may ask of a store."""
 
@@ -139,7 +160,7 @@ class Client(Protocol):
         """Return the run that a key belongs to.
 
         Raises:
-            NotFound: the key was never used.
+            NotFound: the key was never used, or its run was deleted.
         """
         ...
 
@@ -239,6 +260,42 @@ class Client(Protocol):
         Raises:
             NotFound: nobody asks that, or not any more.
             Conflict: it was answered before, or something else was shown.
+        """
+        ...
+
+    def export(self, run: RunId) -> AsyncIterator[bytes]:
+        """Yield a run as the lines of an archive: complete, checked, with everything its entries name.
+
+        Raises:
+            NotFound: there is no such run.
+            Damaged: it cannot be vouched for; the lines so far are no archive.
+        """
+        ...
+
+    async def delete(self, run: RunId) -> bool:
+        """Delete an ended run with all that is its own; its key stays taken. False if it is not here any more.
+
+        Raises:
+            Conflict: it has not ended, or a run around it that has not may need it.
+        """
+        ...
+
+    async def gc(
+        self,
+        policy: Retention,
+        *,
+        archive: str | None = None,
+        dry_run: bool = False,
+        tell: Callable[[Collected], None] | None = None,
+    ) -> Collected:
+        """Delete the runs that a policy does not keep, some at a time, and the blobs that nothing names any more.
+
+        They are added to the file `archive` first, and are on disk there before they go. `tell` hears after every
+        batch what was done so far; ending it between two leaves everything whole.
+
+        Raises:
+            Conflict: somebody else is adding to the archive.
+            InvalidInput: the archive cannot be written, or is another kind of file.
         """
         ...
 

@@ -97,6 +97,18 @@ class Run(Generic[R]):
         """Return what the run waits for a person to decide."""
         return await self._client.questions(self.id)
 
+    def export(self) -> AsyncIterator[bytes]:
+        """Yield the run as the lines of an archive, whole and checked; of one that goes on, what stands there now."""
+        return self._client.export(self.id)
+
+    async def delete(self) -> bool:
+        """Delete the run, which must have ended; its key stays taken. False if it is not there any more.
+
+        Raises:
+            Conflict: it has not ended, or a run around it that has not may need it.
+        """
+        return await self._client.delete(self.id)
+
     async def resolve(self, step: str, value: Any, *, by: str | None = None, note: str | None = None) -> None:
         """End a step's doubt: with the value it returned, or with `hf.NOT_DONE`.
 

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from copy import copy
 from hashlib import sha256
-from itertools import accumulate
+from itertools import accumulate, count
 from typing import Any, Generic, TypeVar
 
 import apsw
@@ -19,6 +19,7 @@ from holdfast.core.status import Status
 from holdfast.store import point
 from holdfast.store.bell import Bell, Bells
 from holdfast.store.clock import Clock, system_clock
+from holdfast.store.keeping import why_kept
 from holdfast.store.protocol import Pending, Transaction
 from holdfast.store.sqlite.transaction import call_guarded
 from holdfast.store.tickets import Tickets
@@ -26,6 +27,7 @@ from holdfast.store.value import (
     Commit,
     Committed,
     Created,
+    Deleted,
     Existing,
     HeadMoved,
     InboxMoved,
@@ -75,6 +77,7 @@ class MemoryStore:
         self.id, self.epoch = str(new_worker_id()), 1
         self.lock_folder: str | None = None
         self.now = clock
+        self._numbers = count(1)
         self._rows: dict[RunId, RunRow] = {}
         self._keys: dict[tuple[str, str], RunRow] = {}
         self._entries: dict[RunId, list[StoredEntry]] = {}
@@ -82,6 +85,8 @@ class MemoryStore:
         self._consumed: set[tuple[RunId, int]] = set()
         self._chunks: dict[RunId, list[StoredChunk]] = {}
         self._blobs: dict[tuple[str, str], bytes] = {}
+        self._touched: dict[tuple[str, str], int] = {}
+        self._named: dict[RunId, set[tuple[str, str]]] = {}
         self._workers: dict[WorkerId, WorkerRow] = {}
         self._cursors: dict[tuple[str, str], tuple[str, bytes]] = {}
         self._budgets: dict[tuple[RunId, str], tuple[int, int, int, bool]] = {}
@@ -119,7 +124,7 @@ class MemoryStore:
         point.reached("before")
         owner = worker if worker in self._workers else None
         row = replace(
-            wanted, number=len(self._rows) + 1, last_seq=1, head=new.first.checksum, root=wanted.root or wanted.run,
+            wanted, number=next(self._numbers), last_seq=1, head=new.first.checksum, root=wanted.root or wanted.run,
             owner=owner, fence=Fence(int(owner is not None)), attempt=int(owner is not None),
             stalls=int(owner is not None),
         )  # fmt: skip
@@ -131,6 +136,14 @@ class MemoryStore:
         point.reached("after")
         self._bells.ring(None)
         return Created(row, Lease(row, owner, row.fence, "started", new.first) if owner else None)
+
+    def hold(self, row: RunRow, entries: Sequence[StoredEntry], blobs: Mapping[str, bytes]) -> None:
+        """Put a run here as it stood elsewhere, to be read."""
+        row = self._rows[row.run] = replace(row, number=next(self._numbers))
+        self._entries[row.run], self._posts[row.run], self._chunks[row.run] = list(entries), [], []
+        if row.key is not None:
+            self._keys[row.tenant, row.key] = row
+        self._add_blobs(row, [NewBlob(digest, body) for digest, body in blobs.items()])
 
     def create_soon(self, new: NewRun, *, worker: WorkerId) -> tuple[Lease, Pending[Created]] | None:
         created = self._create(new, worker) if worker in self._workers else None
@@ -189,7 +202,10 @@ class MemoryStore:
             self._wake(self._tickets.free(row.run, row.fence, change.freed, self.now()))
 
     def _add_blobs(self, row: RunRow, blobs: Sequence[NewBlob]) -> None:
-        self._blobs |= {(row.tenant, blob.digest): blob.body for blob in blobs}
+        added = {(row.tenant, blob.digest): blob.body for blob in blobs}
+        self._blobs |= added
+        self._touched |= dict.fromkeys(added, self.now())
+        self._named.setdefault(row.run, set()).update(added)
 
     async def transact(
         self, lease: Lease, work: Callable[[Transaction], Commit], *, deadline_seconds: float
@@ -379,9 +395,9 @@ class MemoryStore:
         return rows[: which.limit]
 
     def chunks(self, lease: Lease, chunks: Sequence[NewChunk]) -> Awaitable[bool]:
-        row = self._rows[lease.row.run]
-        held = row.fence == lease.fence and row.owner == lease.worker
-        if held:
+        row = self._rows.get(lease.row.run)
+        held = row is not None and row.fence == lease.fence and row.owner == lease.worker
+        if held and row is not None:
             self._chunks[row.run] += [
                 StoredChunk(row.last_seq, row.fence, c.number, c.step, c.attempt, c.offset, self.now(), c.body)
                 for c in chunks
@@ -396,6 +412,35 @@ class MemoryStore:
         if sha256(body).hexdigest() != digest:
             raise Damaged(run="", seq=None, what=f"blob {digest} does not have the bytes its digest says")
         return body
+
+    async def delete(self, runs: Sequence[RunId], *, trial: bool = False) -> Deleted:
+        rows = [row for run in dict.fromkeys(runs) if (row := self._rows.get(run)) is not None]
+        open_rows = [row for row in self._rows.values() if not row.status.terminal]
+        parents, children = {row.run for row in open_rows}, {row.parent for row in open_rows}
+        kept = {
+            row.run: why
+            for row in rows
+            if (why := why_kept(row, parent=row.parent in parents, children=row.run in children))
+        }
+        gone = [row.run for row in rows if row.run not in kept]
+        if gone and not trial:
+            point.reached("before")
+            for run in gone:
+                for of_run in (self._rows, self._entries, self._posts, self._chunks, self._named):
+                    of_run.pop(run, None)
+            self._consumed = {(run, seq) for run, seq in self._consumed if run in self._rows}
+            self._budgets = {(run, name): of for (run, name), of in self._budgets.items() if run in self._rows}
+            point.reached("after")
+            for run in gone:
+                self._bells.ring(run)
+        return Deleted(gone, kept)
+
+    async def sweep(self, before: int) -> int:
+        named = set[tuple[str, str]]().union(*self._named.values())
+        stale = [blob for blob, at in self._touched.items() if at < before and blob not in named]
+        for blob in stale:
+            del self._blobs[blob], self._touched[blob]
+        return len(stale)
 
     def watch(self, run: RunId | None = None, *, entries: bool = True) -> Bell:
         return self._bells.watch(run, entries=entries)

@@ -10,6 +10,7 @@ from holdfast.core.limit import Limit
 from holdfast.store.value import (
     Commit,
     Created,
+    Deleted,
     Existing,
     KeyTaken,
     Lease,
@@ -244,6 +245,18 @@ class Store(Protocol):
             NotFound: there is none.
             Damaged: its bytes are not what its digest says.
         """
+        ...
+
+    async def delete(self, runs: Sequence[RunId], *, trial: bool = False) -> Deleted:
+        """Remove ended runs with all that is theirs but their keys, at once; keep those that something relies on.
+
+        A key answers for its run ever after. Of a run that others were forked from, the entries that they share stay
+        as long as one of them. With `trial` nothing is removed, and the answer is what it would be.
+        """
+        ...
+
+    async def sweep(self, before: int) -> int:
+        """Remove, a few at a time, the blobs that no entry names and nobody has stored since; return how many."""
         ...
 
     def watch(self, run: RunId | None = None, *, entries: bool = True) -> Watch:

@@ -1,6 +1,7 @@
 """What goes into a store and comes out of it; refusals are values."""
 
 from collections.abc import Mapping, Sequence
+from enum import StrEnum
 
 from msgspec import Struct
 
@@ -258,6 +259,26 @@ class Page(Struct, frozen=True):
     """The checksum of the entry before the first."""
     more: bool
     """True when the page ended before the journal did."""
+
+
+class Kept(StrEnum):
+    """Why a run is not deleted."""
+
+    OPEN = "open"
+    """It has not ended."""
+    PARENT = "parent"
+    """The run that spawned it has not ended, and may still ask for its result."""
+    CHILDREN = "children"
+    """A run that it spawned has not ended."""
+    DAMAGED = "damaged"
+    """Its row cannot be believed, so nobody knows whether it has ended."""
+
+
+class Deleted(Struct, frozen=True):
+    """What became of runs that were to be deleted; one that is in neither was not there."""
+
+    runs: Sequence[RunId]
+    kept: Mapping[RunId, Kept]
 
 
 class WorkerRow(Struct, frozen=True):

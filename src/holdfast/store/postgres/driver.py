@@ -17,7 +17,7 @@ from holdfast.core.limit import Limit
 from holdfast.store.answer import Answer
 from holdfast.store.bell import Bell, Bells
 from holdfast.store.clock import Clock
-from holdfast.store.postgres import leasing
+from holdfast.store.postgres import deleting, leasing
 from holdfast.store.postgres.address import Address, parse
 from holdfast.store.postgres.claiming import Claims
 from holdfast.store.postgres.clock import ServerClock
@@ -38,6 +38,7 @@ from holdfast.store.value import (
     Commit,
     Committed,
     Created,
+    Deleted,
     Existing,
     KeyTaken,
     Lease,
@@ -77,7 +78,8 @@ _STRAY: Final = """
         IS DISTINCT FROM (r.run, r.name, r.digest, r.conversation) LIMIT 20
 """
 _ORPHANS: Final = """
-    SELECT DISTINCT e.run FROM hf_entries e WHERE NOT EXISTS (SELECT 1 FROM hf_runs r WHERE r.number = e.run) LIMIT 20
+    SELECT DISTINCT e.run FROM hf_entries e WHERE NOT EXISTS (SELECT 1 FROM hf_runs r WHERE r.number = e.run)
+       AND NOT EXISTS (SELECT 1 FROM hf_lineage l WHERE l.owner = e.run) LIMIT 20
 """
 _OURS: Final = "SELECT 1 FROM hf_posts WHERE run = $1 AND key = $2 AND at = $3"
 """A post that was asked for twice, since the first answer was lost, finds itself."""
@@ -358,6 +360,17 @@ class PostgresStore:
             self._rang(post.run)
             self._rang(None)
         return Posted(outcome, 0 if outcome == "finished" else seq)
+
+    # Deleting
+
+    async def delete(self, runs: Sequence[RunId], *, trial: bool = False) -> Deleted:
+        deleted = await self._reader.ask(deleting.Deletion(self._reader, runs, trial=trial))
+        for run in deleted.runs if not trial else ():
+            self._rang(run)
+        return deleted
+
+    async def sweep(self, before: int) -> int:
+        return await deleting.sweep(self._reader, before)
 
     # Reading
 

@@ -20,7 +20,7 @@ from holdfast.store.bell import Bell, Bells
 from holdfast.store.clock import Clock, system_clock
 from holdfast.store.protocol import Pending, Transaction
 from holdfast.store.rows import Seal, first_row, read_post
-from holdfast.store.sqlite import beside, creating, guard, leasing, limiting
+from holdfast.store.sqlite import beside, creating, deleting, guard, leasing, limiting
 from holdfast.store.sqlite.commit import CommitOp
 from holdfast.store.sqlite.connection import connect, prepare, translated
 from holdfast.store.sqlite.database import Db
@@ -33,6 +33,7 @@ from holdfast.store.value import (
     Commit,
     Committed,
     Created,
+    Deleted,
     Existing,
     KeyTaken,
     Lease,
@@ -65,7 +66,8 @@ _STRAY_KEYS: Final = """
         IS NOT (r.run, r.name, r.digest, r.conversation) LIMIT 20
 """
 _STRAY_ENTRIES: Final = """
-    SELECT DISTINCT run FROM hf_entries WHERE run NOT IN (SELECT number FROM hf_runs) LIMIT 20
+    SELECT DISTINCT run FROM hf_entries
+     WHERE run NOT IN (SELECT number FROM hf_runs) AND run NOT IN (SELECT owner FROM hf_lineage) LIMIT 20
 """
 _CONSUMED: Final = """
     SELECT r.run, p.seq, p.kind, p.key, p.control, p.at, p.consumed, p.enc, p.guard, p.body
@@ -326,6 +328,27 @@ class SqliteStore:
             return owner is not None and beside.add_chunks(db, lease, owner, chunks, at)
 
         return self._writer.submit(Do(run, rings=(lease.row.run,)))
+
+    async def delete(self, runs: Sequence[RunId], *, trial: bool = False) -> Deleted:
+        if trial:
+            with self._reader.snapshot() as connection:
+                rows, kept = deleting.look(connection, runs)
+            return Deleted([row.run for row in rows], kept)
+        # By itself and on the writer's thread: a long journal must not hold up the event loop.
+        op = Do(lambda db: deleting.delete(db, runs), rings=tuple(runs), alone=True)
+        deleted: Deleted = await self._writer.submit(op)
+        return deleted
+
+    async def sweep(self, before: int) -> int:
+        swept = 0
+        seen: int | None = 0
+        while seen is not None:
+            with self._reader.snapshot() as connection:
+                stale = [blob for [blob] in fetch(connection, deleting.STALE, (seen, deleting.STRETCH, before))]
+                [[seen]] = fetch(connection, deleting.SEEN, (seen, deleting.STRETCH))
+            if stale:
+                swept += await self._writer.submit(Do(partial(deleting.sweep, blobs=stale, before=before), alone=True))
+        return swept
 
     # Reading
 
