@@ -13,7 +13,7 @@ from holdfast.client.protocol import Client, Ending, Question, RunSummary
 from holdfast.client.run import Run
 from holdfast.core import limits
 from holdfast.core.codec import Codec
-from holdfast.core.errors import InvalidInput, Misuse, NoStore, NotFound, StoreRefused
+from holdfast.core.errors import Conflict, Damaged, InvalidInput, Misuse, NoStore, NotFound, StoreRefused
 from holdfast.core.ids import RunId, checked_text, run_id
 from holdfast.core.retry import checked_seconds
 from holdfast.core.status import Status
@@ -24,6 +24,7 @@ from holdfast.engine.drive import Surroundings
 from holdfast.engine.function import Durable
 from holdfast.engine.log import Log
 from holdfast.engine.payload import Secrets
+from holdfast.engine.scheduler import Scheduler
 from holdfast.engine.worker import Worker
 from holdfast.store.protocol import Store
 from holdfast.store.start import Start
@@ -81,6 +82,7 @@ class Runtime:
         self._store, self._app, self._concurrency, self._told = store, app, concurrency, told
         self._client = LocalClient(store)
         self._worker: Worker | None = None
+        self._scheduler: Scheduler | None = None
         self._closing = AsyncExitStack()
         self._portal: Any = None
 
@@ -101,6 +103,23 @@ class Runtime:
         await self._worker.start(only=only)
         self._client.serves = self._app.serves
         self._client.refusal = self._worker.refusal
+        if only is None and self._app.schedules:
+            self._scheduler = Scheduler(self._store, list(self._app.schedules.values()), self._begin, around.log)
+            self._scheduler.start()
+
+    async def _begin(
+        self, what: Durable[Any, *tuple[Any, ...]], named: dict[str, Any], /, *, key: tuple[str, ...],
+        labels: Mapping[str, str],
+    ) -> RunId:  # fmt: skip
+        try:
+            return (await self.start_named(what, named, key=key, labels=labels)).id
+        except (Conflict, Damaged) as known:
+            # The run is there: damaged, or from before its function or its arguments were changed.
+            return RunId(known.run or "")
+
+    async def _stop_starting(self) -> None:
+        if self._scheduler is not None:
+            await self._scheduler.stop()
 
     async def _build_deps(self) -> Any:
         if self._app.deps is None:
@@ -281,12 +300,15 @@ class Runtime:
         What has not come to one when the grace is over is interrupted and handed over there, without a charge. Runs can
         still be started and read; others drive them.
         """
+        seconds = checked_seconds("grace_seconds=", grace_seconds)
+        await self._stop_starting()
         if self._worker is not None:
-            await self._worker.drain(checked_seconds("grace_seconds=", grace_seconds))
+            await self._worker.drain(seconds)
 
     async def close(self) -> None:
         """Stop working, give every lease back, and close the store."""
         try:
+            await self._stop_starting()
             if self._worker is not None:
                 await self._worker.stop()
         finally:

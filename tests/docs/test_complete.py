@@ -38,6 +38,7 @@ SETTINGS: Final[dict[str, Callable[..., Any]]] = {
     "hf.run": hf.run,
     "hf.open": hf.open,
     "hf.App": hf.App,
+    "app.schedule": hf.App.schedule,
     "hf.durable": hf.durable,
     "hf.step": hf.step,
     "hf.Retry": hf.Retry,

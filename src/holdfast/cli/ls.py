@@ -11,6 +11,7 @@ from holdfast.cli.liveness import dead_runs
 from holdfast.cli.options import common, labels_of
 from holdfast.cli.questions import list_questions
 from holdfast.cli.saying import waiting
+from holdfast.cli.schedules import list_schedules
 from holdfast.cli.store import find_run, open_client
 from holdfast.cli.surface import Surface, shown
 from holdfast.cli.wording import between, duration
@@ -30,6 +31,7 @@ COLOURS: Final = {
     Status.CANCELLED: "dim",
 }
 _PAGE: Final = 500
+_OTHERS: Final = (("workers", list_workers), ("schedules", list_schedules), ("questions", list_questions))
 
 
 @click.command("ls")
@@ -39,18 +41,20 @@ _PAGE: Final = 500
 @click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="How many.")
 @click.option("--before", metavar="RUN", help="Only runs older than this one: the next page.")
 @click.option("--workers", is_flag=True, help="List workers instead of runs.")
+@click.option("--schedules", is_flag=True, help="List the schedules that workers look after instead of runs.")
 @click.option("--questions", is_flag=True, help="List what waits for a person instead of runs.")
 @common()
 async def ls(
     surface: Surface, *, status: str | None, name: str | None, labels: tuple[str, ...], limit: int,
-    before: str | None, workers: bool, questions: bool,
+    before: str | None, workers: bool, schedules: bool, questions: bool,
 ) -> int:  # fmt: skip
-    """List runs, newest first, or workers, or open questions."""
-    if workers or questions:
-        if status or name or labels or before or (workers and questions):
-            option, what = ("--workers", "workers") if workers else ("--questions", "questions")
-            raise click.UsageError(f"{option} lists {what}: leave out what chooses runs, or lists something else")
-        return await (list_workers(surface) if workers else list_questions(surface))
+    """List runs, newest first, or workers, or schedules, or open questions."""
+    others = [listing for asked, listing in zip((workers, schedules, questions), _OTHERS, strict=True) if asked]
+    if others:
+        one, listed = others[0]
+        if status or name or labels or before or len(others) > 1:
+            raise click.UsageError(f"--{one} lists {one}: leave out what chooses anything else")
+        return await listed(surface)
     wanted = Status(status) if status is not None else None
     async with open_client(surface.store) as client:
         last = await find_run(client, before) if before is not None else None

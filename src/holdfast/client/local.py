@@ -10,7 +10,8 @@ from uuid import uuid4
 import msgspec
 from msgspec import Raw
 
-from holdfast.client.protocol import Ending, Finding, Question, RunInfo, RunSummary, WorkerInfo
+from holdfast.client.protocol import Ending, Finding, Question, RunInfo, RunSummary, ScheduleInfo, WorkerInfo
+from holdfast.client.schedule import list_schedules
 from holdfast.core import entry as e
 from holdfast.core import limits
 from holdfast.core.checksum import ZERO, check_chain
@@ -382,6 +383,9 @@ class LocalClient:
             )
             for row in await self._store.workers()
         ]
+
+    async def schedules(self) -> Sequence[ScheduleInfo]:
+        return await list_schedules(self._store, as_time(self._store.now()))
 
     async def describe(self) -> Mapping[str, str]:
         return await self._store.describe()

@@ -89,6 +89,24 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: datetime | None
 
 
+class ScheduleInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A schedule that at least one worker looks after; two workers may declare one name differently."""
+
+    name: str
+    function: str
+    cron: str
+    tz: str
+    missed: str
+    overlap: str
+    next_at: datetime | None
+    """Its next tick; None where it has none, or this machine does not know its time zone."""
+    last_at: datetime | None
+    """The tick of the newest run that it started."""
+    run: str | None
+    workers: Sequence[str]
+    """Who declared it, the dead included."""
+
+
 class Ending(msgspec.Struct, frozen=True, kw_only=True):
     """How a run ended, or where it rests; `value` is the stored JSON of its result."""
 
@@ -232,6 +250,10 @@ class Client(Protocol):
 
     async def workers(self) -> Sequence[WorkerInfo]:
         """Return every worker that has not said goodbye, the dead included."""
+        ...
+
+    async def schedules(self) -> Sequence[ScheduleInfo]:
+        """Return every schedule that a worker looks after, by name."""
         ...
 
     async def raise_epoch(self) -> int:

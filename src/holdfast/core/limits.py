@@ -34,3 +34,7 @@ GRACE_SECONDS: Final = 30.0
 IN_FLIGHT_SECONDS: Final = 60.0
 """How long a request of a `once` step without a timeout may still act after its sender died."""
 TRANSACTION_SECONDS: Final = 5.0
+LATE_SECONDS: Final = 300.0
+"""How late a schedule's tick may be started whatever is declared for missed ones; an older tick was missed."""
+MISSED_TICKS: Final = 1000
+"""How many ticks of a schedule are looked back on, and started at most, when nobody was there."""

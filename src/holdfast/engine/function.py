@@ -293,6 +293,10 @@ class Durable(Generic[R, *Args]):
         """The codec of what the function returns."""
         return Codec(_hints(self.function).get("return", Any))
 
+    def takes_first(self, kind: type) -> bool:
+        """Say whether the first parameter behind the context is annotated `kind`."""
+        return bool(self.parameters) and _hints(self.function).get(self.parameters[0].name) is kind
+
     def bind(self, args: Sequence[Any]) -> dict[str, Any]:
         """Return the named arguments, as given.
 

@@ -75,6 +75,7 @@ class Worker:
     def _about(self) -> dict[str, str]:
         return introduce(
             list(self._app.serves()),
+            list(self._app.schedules.values()),
             concurrency=self._concurrency,
             version=self._app.version,
             narrowed=self._only is not None,
