@@ -52,6 +52,11 @@ SETTINGS: Final[dict[str, Callable[..., Any]]] = {
     "run.events": hf.Run.events,
     "run.result": hf.Run.result,
     "run.resolve": hf.Run.resolve,
+    "run.signal": hf.Run.signal,
+    "run.cancel": hf.Run.cancel,
+    "runtime.answer": hf.Runtime.answer,
+    "ctx.ask": hf.Context.ask,
+    "ctx.receive": hf.Context.receive,
 }
 
 

@@ -131,3 +131,23 @@ def use_plainly() -> None:
         run = runtime.wait(runtime.start(onboard, "acme", 3))
         assert_type(run, hf.Run[dict[str, int]])
         assert_type(runtime.wait(run.result()), dict[str, int])
+
+
+paid = hf.Signal("paid", int)
+said = hf.Signal("said")
+
+
+async def wait(ctx: hf.Context) -> None:
+    """The verbs that wait, fan out and spawn, rightly used."""
+    assert_type(paid, hf.Signal[int])
+    assert_type(said, hf.Signal[Any])
+    assert_type(await ctx.receive(paid), int)
+    assert_type(await ctx.receive(paid, timeout=3), int | None)
+    assert_type(await ctx.receive(paid, said), tuple[hf.Signal[Any], Any])
+    assert_type(await ctx.ask("Shall I?", show=1, expires=timedelta(days=1)), hf.Decision)
+    assert_type(await ctx.gather(ctx.step(count, ["a"]), ctx.receive(paid)), tuple[int, int])
+    assert_type(await ctx.run(onboard, "acme", 3), dict[str, int])
+    child = await ctx.spawn(onboard, "acme", 3)
+    assert_type(child, hf.Child[dict[str, int]])
+    assert_type(await child.result(), dict[str, int])
+    await child.signal(paid, 3)

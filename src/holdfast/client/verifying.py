@@ -52,9 +52,11 @@ async def _look(store: Store, row: RunRow) -> Finding | None:
 
 
 def _aside(row: RunRow, state: RunState) -> bool:
-    """Say whether the row alone says that the run was set aside; that is written without touching the journal."""
+    """Say whether the row may say otherwise: a run is set aside without touching its journal, and taken up without
+    touching its status, which tells where it rested last until it rests again."""
     return (
         row.status is Status.QUARANTINED
         or row.reason.startswith("unknown_entry")
         or (state.finished is None and (row.status is Status.QUEUED))
+        or (state.status is Status.QUEUED and not row.status.terminal)
     )
