@@ -5,7 +5,6 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from hashlib import sha256
-from inspect import iscoroutine
 from random import Random
 from typing import Any, Literal, NoReturn, TypedDict, TypeVar, TypeVarTuple, Unpack, overload
 from uuid import UUID
@@ -21,16 +20,17 @@ from holdfast.core.ids import checked_text
 from holdfast.core.retry import Retry, checked_seconds
 from holdfast.core.signal import Decision, Signal
 from holdfast.core.status import Effect
-from holdfast.core.stepkey import branch_of, counted_key, encode_name, root_branch
+from holdfast.core.stepkey import counted_key, encode_name, former_keys, root_branch
 from holdfast.engine.branches import AT_ONCE, Branch, Branches
 from holdfast.engine.drive import Continued, Drive
 from holdfast.engine.effects import StepCall
+from holdfast.engine.fanout import branch_keys, check_codes, check_mapped, close_unbegun, raised_first
 from holdfast.engine.function import Durable, Policy, StepCode, declared, look_at
 from holdfast.engine.log import SILENT
 from holdfast.engine.payload import is_failure, store_value
 from holdfast.engine.step import Step
 from holdfast.engine.verb import Child, Verb
-from holdfast.journal.replay import FRESH, Answer, Recorded
+from holdfast.journal.replay import CLOSED, FRESH, Answer, Recorded
 from holdfast.store.protocol import Transaction
 
 Args = TypeVarTuple("Args")
@@ -62,6 +62,13 @@ class StepOptions(CallOptions, total=False):
     """The keywords of `ctx.step`."""
 
     key: str | None
+
+
+class MapOptions(CallOptions, total=False):
+    """The keywords of `ctx.map` but for `key`."""
+
+    at_once: int
+    errors: Literal["raise", "return"]
 
 
 class Context:
@@ -122,7 +129,6 @@ class Context:
         code = look_at(function)
         said: Policy | None = None
         drive = self._drive
-        also: Sequence[str] = ()
         keep = False
         if options:
             key, name = options.pop("key", None), options.pop("name", None)
@@ -133,15 +139,16 @@ class Context:
                 said = declared(**options)
         else:
             step_key = branch.key(code.name, None)
-        if code.aliases:
-            also = [f"{branch_of(step_key)}/{alias}#{step_key.rpartition('#')[2]}" for alias in code.aliases]
+        if code.aliases and not branch.past:
+            # Under way it stays what it was: its idempotency key and its doubts go by the name of its intent.
+            step_key = drive.replay.known_as(branch.path, step_key, former_keys(step_key, code.aliases))
         digest = sha256(canonical(code.input_form(args, keywords), f"the input of step {step_key}")).hexdigest()
         if drive.cancel_asked:
             await self._tell_cancel(branch, cleaning=True)
-        answer = FRESH if branch.past else self._ask(branch, step_key, None if keep else digest, also)
+        answer = FRESH if branch.past else self._ask(branch, step_key, None if keep else digest, "a step")
         branch.busy = True
         try:
-            if drive.late:
+            if drive.late and not isinstance(answer, CLOSED):
                 StepCall(drive, code, args, keywords, step_key, digest).cancel_late()
             if answer is FRESH and code.simple and said is None and drive.outbox.clear:
                 return await self._simple(code, args, keywords, step_key, digest)
@@ -175,10 +182,10 @@ class Context:
             await drive.write(entry, blobs=blobs)
         return back
 
-    def _ask(self, branch: Branch, step_key: str, digest: str | None, also: Sequence[str] = ()) -> Answer:
+    def _ask(self, branch: Branch, step_key: str, digest: str | None, what: str) -> Answer:
         drive = self._drive
         try:
-            answer = drive.replay.ask(branch.path, step_key, digest, also)
+            answer = drive.replay.ask(branch.path, step_key, digest, what)
         except Diverged as diverged:
             raise drive.refuse(diverged) from None
         branch.past = answer is FRESH
@@ -241,29 +248,58 @@ class Context:
         """
         try:
             branch = self._enter()
+            check_codes(codes)
             if self._drive.cancel_asked:
                 await self._tell_cancel(branch)
-        except BaseException:
-            _close(codes)
-            raise
-        branch.busy = True
-        try:
-            return tuple(_raised(await self._branches.all(branch, "gather", codes)))
+            branch.busy = True
+            try:
+                return tuple(raised_first(*await self._branches.gather(branch, codes)))
+            finally:
+                branch.busy = False
         finally:
-            branch.busy = False
-            _close(codes)
+            close_unbegun(codes)
 
+    @overload
+    async def map(
+        self, function: Durable[R, Item], items: Iterable[Item], /, *,
+        key: Callable[[Item], str] | None = None, **options: Unpack[MapOptions],
+    ) -> list[R]: ...  # fmt: skip
+    @overload
+    async def map(
+        self, function: Callable[[Step[Deps], Item], Awaitable[R]], items: Iterable[Item], /, *,
+        key: Callable[[Item], str] | None = None, **options: Unpack[MapOptions],
+    ) -> list[R]: ...  # fmt: skip
+    @overload
+    async def map(
+        self, function: Callable[[Step[Deps], Item], R], items: Iterable[Item], /, *,
+        key: Callable[[Item], str] | None = None, **options: Unpack[MapOptions],
+    ) -> list[R]: ...  # fmt: skip
+    @overload
+    async def map(
+        self, function: Callable[[Transaction, Item], R], items: Iterable[Item], /, *,
+        key: Callable[[Item], str] | None = None, **options: Unpack[MapOptions],
+    ) -> list[R]: ...  # fmt: skip
+    @overload
+    async def map(
+        self, function: Callable[[Item], Awaitable[R]], items: Iterable[Item], /, *,
+        key: Callable[[Item], str] | None = None, **options: Unpack[MapOptions],
+    ) -> list[R]: ...  # fmt: skip
+    @overload
+    async def map(
+        self, function: Callable[[Item], R], items: Iterable[Item], /, *,
+        key: Callable[[Item], str] | None = None, **options: Unpack[MapOptions],
+    ) -> list[R]: ...  # fmt: skip
     async def map(
         self,
-        function: Callable[[Item], Awaitable[R]] | Callable[[Item], R] | Durable[R, Item],
-        items: Iterable[Item],
+        function: Any,
+        items: Iterable[Any],
         /,
         *,
-        key: Callable[[Item], str] | None = None,
+        key: Callable[[Any], str] | None = None,
         at_once: int = AT_ONCE,
         errors: Literal["raise", "return"] = "raise",
-        **options: Unpack[CallOptions],
-    ) -> list[R]:
+        **options: Any,
+    ) -> list[Any]:
         """Call `function` for every item as a step of its own branch, so many at once, and return the results in order.
 
         A durable function becomes a child run for each item. `key` names each branch by its item, so that items may
@@ -279,12 +315,17 @@ class Context:
             raise InvalidInput(f"ctx.map(errors=) is 'raise' or 'return', not {errors!r}")
         given = list(items)
         verb: Any = self.run if isinstance(function, Durable) else self.step
-        keys = _keys(given, key) if key is not None else None
+        check_mapped(function, options)
+        keys = branch_keys(given, key) if key is not None else None
         branch.busy = True
         try:
             calls = [partial(verb, function, item, **options) for item in given]
-            results = await self._branches.map(branch, "map", calls, keys, at_once)
-            return results if errors == "return" else _raised(results)
+            results, failed = await self._branches.map(branch, calls, keys, at_once)
+            if errors == "raise":
+                return raised_first(results, failed)
+            for place, error in failed.items():
+                results[place] = error
+            return results
         finally:
             branch.busy = False
 
@@ -293,7 +334,7 @@ class Context:
     async def sleep(self, duration: float | timedelta) -> None:
         """Rest for a while; no process need be there meanwhile, and the time does not slide when one dies."""
         seconds = checked_seconds("ctx.sleep", duration)
-        async with self._verb("sleep", seconds) as verb:
+        async with self._verb("a wait", "sleep", seconds) as verb:
             await verb.until("sleep", due_after=seconds)
 
     @overload
@@ -316,7 +357,7 @@ class Context:
         if not signals or not all(isinstance(signal, Signal) for signal in signals):
             raise InvalidInput(f"ctx.receive wants one or more hf.Signal, not {signals!r}")
         limit = checked_seconds("timeout=", timeout) if timeout is not None else None
-        async with self._verb("receive", [signal.name for signal in signals]) as verb:
+        async with self._verb("a wait", "receive", [signal.name for signal in signals]) as verb:
             found = await verb.receive(signals, limit)
         return found if found is None or len(signals) > 1 else found[1]
 
@@ -337,7 +378,7 @@ class Context:
         checked_text("the question", text, limits.QUESTION_BYTES)
         limit = checked_seconds("expires=", expires) if expires is not None else None
         known = dict(args) if args is not None else None
-        async with self._verb("ask", {"text": text, "show": show, "args": known}, key=key) as verb:
+        async with self._verb("a question", "ask", {"text": text, "show": show, "args": known}, key=key) as verb:
             return await verb.ask(text, show, known, limit)
 
     # Children
@@ -349,7 +390,7 @@ class Context:
         if not isinstance(what, Durable):
             raise InvalidInput(f"ctx.spawn wants a durable function, not {what!r}; decorate it with @hf.durable")
         body = what.encode_input(what.bind(args))
-        async with self._verb(what.name, Raw(body), key=key) as verb:
+        async with self._verb("a child", what.name, Raw(body), key=key, aliases=what.aliases) as verb:
             child = await verb.spawn(what, body, labels or {})
         return Child(self._verb, self._drive, child, verb.key, what.result)
 
@@ -364,9 +405,16 @@ class Context:
         child = await self.spawn(what, *args, key=key, labels=labels)
         return await child.result()
 
-    def _verb(self, name: str, form: Any, *, key: str | None = None) -> Verb:
+    def _verb(
+        self, what: str, name: str, form: Any, *, key: str | None = None, aliases: Sequence[str] = (), kept: bool = True
+    ) -> Verb:
         """Return the next place of the branch that this is called in, for a verb that waits or creates."""
-        return Verb(self, self._enter(), encode_name(name), form, key)
+        branch = self._enter()
+        step_key = branch.key(encode_name(name), key)
+        if aliases and not branch.past:
+            former = former_keys(step_key, [encode_name(alias) for alias in aliases])
+            step_key = self._drive.replay.known_as(branch.path, step_key, former)
+        return Verb(self, branch, what, step_key, form, kept)
 
     # Telling and taking
 
@@ -377,7 +425,7 @@ class Context:
         raw, blob, blobs, _ = store_value(_ANY, value, f"what {step_key} emits", self._drive.secrets)
         if self._drive.cancel_asked:
             await self._tell_cancel(branch)
-        if self._ask(branch, step_key, None) is not FRESH:
+        if self._ask(branch, step_key, None, "news") is not FRESH:
             return
         branch.busy = True
         try:
@@ -389,7 +437,7 @@ class Context:
         """Return the time; the same on every replay. It is recorded with the next entry."""
         branch = self._enter()
         step_key = branch.key("now", None)
-        answer = self._ask(branch, step_key, None)
+        answer = self._ask(branch, step_key, None, "a value")
         if isinstance(answer, Recorded):
             micros = _INT.decode(answer.raw)
         else:
@@ -408,7 +456,7 @@ class Context:
         if not branch.past and self._drive.replay.peek(branch.path) not in (None, step_key):
             return False
         branch.count(encoded)
-        if self._ask(branch, step_key, None) is FRESH:
+        if self._ask(branch, step_key, None, "a value") is FRESH:
             self._drive.journal.note(e.ValueTaken(step=step_key, name="patched", raw=Raw(b"true")))
         return True
 
@@ -445,7 +493,11 @@ class Context:
     @property
     def log(self) -> Any:
         """A logger bound to the run, silent on replay."""
-        return SILENT if self._drive.replay.replaying else self._drive.log
+        replay, task = self._drive.replay, current_task(self._loop)
+        branch = self._root if task is self._task else self._branches.of.get(task) if task is not None else None
+        # Of branches some may be replayed while others are past it.
+        replaying = replay.replaying if branch is None else replay.peek(branch.path) is not None
+        return SILENT if replaying else self._drive.log
 
 
 def kept(policy: str) -> bool:
@@ -457,31 +509,3 @@ def kept(policy: str) -> bool:
     if policy not in ("refuse", "keep"):
         raise InvalidInput(f"on_input_change= is 'refuse' or 'keep', not {policy!r}")
     return policy == "keep"
-
-
-def _raised(results: list[Any]) -> list[Any]:
-    """Return results, or raise the error of the first that failed."""
-    errors = [result for result in results if isinstance(result, Exception)]
-    if errors:
-        if len(errors) > 1:
-            errors[0].add_note(f"{len(errors) - 1} more of {len(results)} branches failed")
-        raise errors[0]
-    return results
-
-
-def _keys(items: Sequence[Any], key: Callable[[Any], str]) -> list[str]:
-    keys = [key(item) for item in items]
-    for one in keys:
-        if not isinstance(one, str) or not one or len(one.encode(errors="replace")) > limits.NAME_BYTES:
-            raise InvalidInput(f"ctx.map(key=) gives text of 1 to {limits.NAME_BYTES} bytes, not {one!r}")
-    if len(set(keys)) < len(keys):
-        twice = next(one for one in keys if keys.count(one) > 1)
-        raise InvalidInput(f"ctx.map(key=) gives {twice!r} to two items")
-    return keys
-
-
-def _close(codes: Sequence[Any]) -> None:
-    """Close coroutines that were never begun, so that nobody is warned of them."""
-    for code in codes:
-        if iscoroutine(code):
-            code.close()

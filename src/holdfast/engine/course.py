@@ -22,7 +22,7 @@ from holdfast.core.status import Status
 from holdfast.engine.context import Context
 from holdfast.engine.drive import Continued, Drive, refusals
 from holdfast.engine.function import Durable
-from holdfast.engine.payload import error_info, is_failure, message_of, store_value
+from holdfast.engine.payload import error_info, is_failure, message_of, raised, store_value
 from holdfast.store.value import Commit, RowChange
 
 _INPUT: Final = Codec(dict[str, Any])
@@ -78,6 +78,8 @@ async def _run(drive: Drive, function: Durable[Any, *tuple[Any, ...]], body: byt
         if not told and not is_failure(error):
             raise
         if not told:
+            if not drive.cancel_asked:
+                _check_finished(drive, error)
             ending = _failure(error, drive)
     if drive.halted is not None and drive.refused is None:
         # The code went on after it was told to stop: what it made of that is not the run's.
@@ -130,11 +132,13 @@ async def _arguments(
         raise drive.refuse(Diverged(seq=1, recorded="another input", asked=asked)) from error
 
 
-def _check_finished(drive: Drive) -> None:
-    try:
-        drive.replay.finish()
-    except Diverged as diverged:
-        raise drive.refuse(diverged) from None
+def _check_finished(drive: Drive, error: BaseException | None = None) -> None:
+    """Refuse the run if more was recorded of its code than it asked for; where it raised, it once went on."""
+    if drive.halted is None:
+        try:
+            drive.replay.finish(raised(error, drive.secrets) if error is not None else "")
+        except Diverged as diverged:
+            drive.refuse(diverged)
 
 
 async def quarantine(drive: Drive, error: Exception) -> None:

@@ -97,6 +97,12 @@ class Waits:
         finally:
             self._waiting.remove(waiting)
 
+    def settle(self, step: str) -> None:
+        """End what other branches wait for in that step, whose post one of them took."""
+        for waiting in self._waiting:
+            if waiting.said.step == step and not waiting.future.done():
+                waiting.future.set_result(None)
+
     def wake(self) -> None:
         """Look again: something was posted, or a branch began, ended or waits."""
         if self._bell is not None:
