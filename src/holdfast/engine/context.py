@@ -13,7 +13,7 @@ from msgspec import Raw
 
 from holdfast.core import entry as e
 from holdfast.core import limits
-from holdfast.core.codec import Codec, canonical, encode
+from holdfast.core.codec import Codec, canonical, decode_any, encode
 from holdfast.core.derive import derived_random, derived_uuid
 from holdfast.core.errors import Diverged, InvalidInput, Misuse
 from holdfast.core.ids import checked_text
@@ -465,17 +465,19 @@ class Context:
 
         Raises:
             Continued: always; the code is left here.
+            InvalidInput: the arguments are not those of the function, or cannot be stored.
         """
         branch = self._enter()
         if branch is not self._root:
             raise Misuse("ctx.continue_as was called in a branch: only the run as a whole goes on anew")
         if self._drive.cancel_asked:
             await self._tell_cancel(branch)
-        try:
-            self._drive.replay.finish()
-        except Diverged as diverged:
-            raise self._drive.refuse(diverged) from None
-        raise Continued(args)
+        drive = self._drive
+        function = drive.function
+        assert function is not None
+        body = drive.secrets.redact(function.encode_input(function.bind(args)))
+        raw, blob, blobs, _ = store_value(_ANY, decode_any(body), f"the input of {function.name}", drive.secrets)
+        raise Continued(body, raw, blob, blobs)
 
     @property
     def random(self) -> Random:

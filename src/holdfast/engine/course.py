@@ -1,12 +1,9 @@
 """The course of a run under one lease: load it, run its code, and write how it ends or rests."""
 
 import asyncio
-from typing import Any, Final
-
-from msgspec import Raw
+from typing import Any
 
 from holdfast.core import entry as e
-from holdfast.core.codec import Codec, decode_any
 from holdfast.core.errors import (
     Damaged,
     Diverged,
@@ -24,8 +21,6 @@ from holdfast.engine.drive import Continued, Drive, refusals
 from holdfast.engine.function import Durable
 from holdfast.engine.payload import error_info, is_failure, message_of, raised, store_value
 from holdfast.store.value import Commit, RowChange
-
-_INPUT: Final = Codec(dict[str, Any])
 
 
 async def follow(drive: Drive, function: Durable[Any, *tuple[Any, ...]]) -> None:
@@ -47,13 +42,13 @@ async def follow(drive: Drive, function: Durable[Any, *tuple[Any, ...]]) -> None
         # Its code has done nothing yet: there is nothing to clean up.
         await drive.finish(drive.cancelled_ending())
         return
-    body: bytes | Raw | None = None
-    while True:
-        try:
-            await _run(drive, function, body)
-            return
-        except Continued as continued:
-            body = await _continue(drive, function, continued.arguments)
+    drive.function = function
+    continued: Continued | None = None
+    try:
+        while continued := await _run(drive, function, continued.body if continued is not None else None):
+            await _continue(drive, continued)
+    except Parked:
+        return
 
 
 async def _is_let_go_on(drive: Drive) -> bool:
@@ -62,17 +57,23 @@ async def _is_let_go_on(drive: Drive) -> bool:
     return any(post.kind in (RESUME, CANCEL) for post in posts)
 
 
-async def _run(drive: Drive, function: Durable[Any, *tuple[Any, ...]], body: bytes | Raw | None) -> None:
-    """Call the code and write how it ends or rests."""
+async def _run(drive: Drive, function: Durable[Any, *tuple[Any, ...]], body: bytes | None) -> Continued | None:
+    """Call the code and write how it ends or rests; return with what it goes on from the top, if that is what it does.
+
+    Raises:
+        Parked: it rests.
+    """
     ending: e.RunFinished | None = None
+    continued: Continued | None = None
     blobs: Any = ()
     try:
         value = await function.function(Context(drive), **await _arguments(drive, function, body))
         _check_finished(drive)
         raw, blob, blobs, _ = store_value(function.result, value, f"the result of {function.name}", drive.secrets)
         ending = e.RunFinished(status=Status.COMPLETED, raw=raw, blob=blob)
-    except Parked:
-        return
+    except Continued as unwound:
+        _check_finished(drive)
+        continued = unwound
     except BaseException as error:
         told = drive.cancel_told and isinstance(error, asyncio.CancelledError) and not drive.stopping
         if not told and not is_failure(error):
@@ -83,13 +84,11 @@ async def _run(drive: Drive, function: Durable[Any, *tuple[Any, ...]], body: byt
             ending = _failure(error, drive)
     if drive.halted is not None and drive.refused is None:
         # The code went on after it was told to stop: what it made of that is not the run's.
-        if isinstance(drive.halted, Parked):
-            return
         raise drive.halted
     if drive.cancel_asked and drive.refused is None:
         # Whatever the code made of it: whoever asked for the end was told that it counts.
         error_of = ending.error if ending is not None else None
-        ending, blobs = drive.cancelled_ending(error_of), ()
+        ending, blobs, continued = drive.cancelled_ending(error_of), (), None
     if isinstance(drive.refused, Damaged):
         await drive.rest(Status.QUARANTINED, "damaged", detail=str(drive.refused))
     elif drive.refused is not None:
@@ -97,16 +96,17 @@ async def _run(drive: Drive, function: Durable[Any, *tuple[Any, ...]], body: byt
         await drive.rest(Status.WAITING, "diverged", due_at=now, detail=str(drive.refused), code=drive.code)
     elif ending is not None:
         await drive.finish(ending, blobs)
+    else:
+        return continued
+    return None
 
 
-async def _continue(drive: Drive, function: Durable[Any, *tuple[Any, ...]], args: tuple[Any, ...]) -> bytes:
+async def _continue(drive: Drive, continued: Continued) -> None:
     """Begin another generation: what was recorded before it is not asked for again."""
-    body = drive.secrets.redact(function.encode_input(function.bind(args)))
-    raw, blob, blobs, _ = store_value(_INPUT, decode_any(body), f"the input of {function.name}", drive.secrets)
     generation = drive.state.generation + 1
-    await drive.write(e.RunContinued(generation=generation, raw=raw, blob=blob), blobs=blobs, drop=("*",))
+    entry = e.RunContinued(generation=generation, raw=continued.raw, blob=continued.blob)
+    await drive.write(entry, blobs=continued.blobs, drop=("*",))
     drive.begin_generation(generation)
-    return body
 
 
 def _failure(error: BaseException, drive: Drive) -> e.RunFinished:
@@ -114,17 +114,16 @@ def _failure(error: BaseException, drive: Drive) -> e.RunFinished:
     return e.RunFinished(status=Status.FAILED, reason=f"{info.type}: {info.message}"[:500], error=info)
 
 
-async def _arguments(
-    drive: Drive, function: Durable[Any, *tuple[Any, ...]], body: bytes | Raw | None
-) -> dict[str, Any]:
+async def _arguments(drive: Drive, function: Durable[Any, *tuple[Any, ...]], body: bytes | None) -> dict[str, Any]:
     """Return what the code is called with: `body`, or what the last generation was begun with."""
     started, row = drive.continued or drive.started, drive.lease.row
     assert started is not None
     blob = started.blob
     try:
-        if body is None:
-            body = started.raw if blob is None else await drive.answer(drive.store.blob(row.tenant, blob.digest))
-        return function.decode_input(body)
+        if body is not None:
+            return function.decode_input(body)
+        stored = started.raw if blob is None else await drive.answer(drive.store.blob(row.tenant, blob.digest))
+        return function.decode_input(stored)
     except (Damaged, NotFound) as error:
         raise drive.refuse(Damaged(run=row.run, seq=1, what=f"its input: {error}")) from error
     except InvalidValue as error:

@@ -6,6 +6,7 @@ import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, NoReturn, TypeVar
 
+from msgspec import Raw
 from msgspec.structs import replace
 
 from holdfast.core import entry as e
@@ -16,7 +17,7 @@ from holdfast.core.ids import RunId
 from holdfast.core.status import Status
 from holdfast.engine.chunks import Chunks
 from holdfast.engine.family import farewells
-from holdfast.engine.function import StepCode
+from holdfast.engine.function import Durable, StepCode
 from holdfast.engine.outbox import Outbox
 from holdfast.engine.payload import Secrets
 from holdfast.engine.threads import Threads
@@ -24,7 +25,7 @@ from holdfast.engine.waits import Waits
 from holdfast.journal.journal import Journal, load
 from holdfast.journal.replay import Replay
 from holdfast.store.protocol import Pending, Store, Transaction
-from holdfast.store.value import Committed, InboxMoved, Lease, Outcome, Post, RowChange
+from holdfast.store.value import Committed, InboxMoved, Lease, NewBlob, Outcome, Post, RowChange
 
 _REPLAYED_AT_ONCE: Final = 200
 _MOST_REFUSALS: Final = 16
@@ -39,11 +40,11 @@ def refusals(refused: str, token: str) -> str:
 
 
 class Continued(Unwind):
-    """The code goes on from the top with other arguments."""
+    """The code goes on from the top with another input."""
 
-    def __init__(self, args: tuple[Any, ...]) -> None:
+    def __init__(self, body: bytes, raw: Raw, blob: e.BlobRef | None, blobs: Sequence[NewBlob]) -> None:
         super().__init__()
-        self.arguments = args
+        self.body, self.raw, self.blob, self.blobs = body, raw, blob, blobs
 
 
 class Surroundings:
@@ -105,6 +106,7 @@ class Drive:
         self.draining: Callable[[], bool] = _never
         self.task: asyncio.Task[Any] | None = None
         """The code's outermost task."""
+        self.function: Durable[Any, *tuple[Any, ...]] | None = None
         self.chance: Callable[[], float] = random.random
 
     @property
