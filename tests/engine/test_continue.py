@@ -54,7 +54,7 @@ async def test_what_a_former_generation_recorded_is_not_asked_for(stage: Stage) 
         return item
 
     @hf.durable
-    async def loop(ctx: hf.Context, at: int, big: str = "") -> str:
+    async def loop(ctx: hf.Context, at: int, big: str) -> str:
         if at < 2:
             await ctx.gather(*(ctx.step(note, at) for _ in range(at + 1)))
             await ctx.continue_as(at + 1, "x" * 70_000)
@@ -62,7 +62,7 @@ async def test_what_a_former_generation_recorded_is_not_asked_for(stage: Stage) 
         return f"{at} {len(big)}"
 
     async with stage.open(loop) as runtime:
-        run = await runtime.start(loop, 0)
+        run = await runtime.start(loop, 0, "")
         await soon(hurdle.reached.wait())
     assert performed == [0, 1, 1]
     hurdle.open.set()
@@ -83,7 +83,6 @@ async def test_arguments_that_the_function_does_not_take_are_refused_where_they_
             await ctx.continue_as(*args)
         except hf.HoldfastError as error:
             return error.code
-        return "never"
 
     async with stage.open(loop) as runtime:
         assert await soon(runtime.run(loop, 1)) in ("invalid_input", "invalid_value")
@@ -139,9 +138,8 @@ async def test_a_child_of_a_former_generation_ends_with_the_run(stage: Stage) ->
     @hf.durable
     async def loop(ctx: hf.Context, left: int) -> str:
         if left:
-            started = await ctx.spawn(child)
+            await ctx.spawn(child)
             await ctx.continue_as(left - 1)
-            return started.id
         await hurdle.reached.wait()
         return "done"
 
