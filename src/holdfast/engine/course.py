@@ -6,6 +6,7 @@ from typing import Any, Final
 from msgspec import Raw
 
 from holdfast.core import entry as e
+from holdfast.core import limits
 from holdfast.core.codec import Codec, decode_any
 from holdfast.core.errors import (
     Damaged,
@@ -17,13 +18,13 @@ from holdfast.core.errors import (
     StoreRefused,
     UnknownEntry,
 )
-from holdfast.core.post import CANCEL, RESUME
+from holdfast.core.post import CANCEL, CONTROLS, RESUME
 from holdfast.core.status import Status
 from holdfast.engine.context import Context
 from holdfast.engine.drive import Continued, Drive, refusals
 from holdfast.engine.function import Durable
 from holdfast.engine.payload import error_info, is_failure, message_of, store_value
-from holdfast.store.value import Commit, RowChange
+from holdfast.store.value import Commit, RowChange, RunRow
 
 _INPUT: Final = Codec(dict[str, Any])
 
@@ -35,16 +36,15 @@ async def follow(drive: Drive, function: Durable[Any, *tuple[Any, ...]]) -> None
     except (Damaged, UnknownEntry, InvalidValue) as error:
         await _set_aside(drive, error)
         return
-    if drive.state.status is Status.PAUSED and not await _is_let_go_on(drive):
-        await drive.rest_again(Status.PAUSED)
+    aside = _aside(drive.lease.row)
+    if (aside is not None or drive.state.status is Status.PAUSED) and await _rests_again(drive, aside):
         return
     if drive.lease.why != "started":
         drive.resumed()
-    row = drive.lease.row
-    if row.control_seq > row.seen_seq:
+    if drive.journal.control_seq:
         await drive.waits.look()
-    if drive.cancel_asked and drive.replay.is_empty:
-        # Its code has done nothing yet: there is nothing to clean up.
+    if drive.cancel_asked and (drive.replay.is_empty or aside is not None):
+        # Its code has done nothing yet, so that there is nothing to clean up; or it is what it was set aside for.
         await drive.finish(drive.cancelled_ending())
         return
     body: bytes | Raw | None = None
@@ -56,10 +56,27 @@ async def follow(drive: Drive, function: Durable[Any, *tuple[Any, ...]]) -> None
             body = await _continue(drive, function, continued.arguments)
 
 
-async def _is_let_go_on(drive: Drive) -> bool:
-    """Say whether a paused run was asked for more than to wait."""
-    posts = await drive.answer(drive.store.inbox(drive.lease.row.run))
-    return any(post.kind in (RESUME, CANCEL) for post in posts)
+def _aside(row: RunRow) -> str | None:
+    """Say why a run that was woken only to be asked for something is not to be driven; None for any other."""
+    if row.status is Status.QUARANTINED:
+        return row.reason
+    if row.stalls > limits.STALLS:
+        return f"no_progress: {row.stalls - 1} workers died or gave up without a new entry"
+    return None
+
+
+async def _rests_again(drive: Drive, aside: str | None) -> bool:
+    """Let a run that is paused or set aside rest on, unless it was asked for more than that; say whether it does."""
+    while True:
+        posts = await drive.answer(drive.store.inbox(drive.lease.row.run))
+        controls = [post.kind for post in posts if post.kind in CONTROLS]
+        if drive.cancel_asked or CANCEL in controls or (aside is None and controls[-1:] == [RESUME]):
+            return False
+        status, reason = Status.PAUSED, drive.lease.row.reason
+        if aside is not None:
+            status, reason = Status.QUARANTINED, aside
+        if await drive.rest_again(status, reason, progress=aside is None):
+            return True
 
 
 async def _run(drive: Drive, function: Durable[Any, *tuple[Any, ...]], body: bytes | Raw | None) -> None:
@@ -84,11 +101,11 @@ async def _run(drive: Drive, function: Durable[Any, *tuple[Any, ...]], body: byt
         if isinstance(drive.halted, Parked):
             return
         raise drive.halted
-    if drive.cancel_asked and drive.refused is None:
-        # Whatever the code made of it: whoever asked for the end was told that it counts.
+    if drive.cancel_asked:
+        # Whatever the code made of it, or cannot: whoever asked for the end was told that it counts.
         error_of = ending.error if ending is not None else None
-        ending, blobs = drive.cancelled_ending(error_of), ()
-    if isinstance(drive.refused, Damaged):
+        await drive.finish(drive.cancelled_ending(error_of))
+    elif isinstance(drive.refused, Damaged):
         await drive.rest(Status.QUARANTINED, "damaged", detail=str(drive.refused))
     elif drive.refused is not None:
         now = drive.store.now()

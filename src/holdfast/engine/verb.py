@@ -44,20 +44,31 @@ class Verb:
     async def __aenter__(self) -> "Verb":
         context, branch, drive = self._context, self._branch, self._drive
         if drive.cancel_asked:
-            await context._tell_cancel(branch)
+            await context._tell_cancel(branch, self.key)
         self._answer = r.FRESH if branch.past else context._ask(branch, self.key, self.digest)
         branch.busy = True
+        try:
+            await self._enter()
+        except BaseException:
+            branch.busy = False
+            raise
+        return self
+
+    async def _enter(self) -> None:
+        drive = self._drive
+        if drive.handing and self._answer is r.FRESH:
+            await drive.leave()
         if drive.late and drive.is_late():
             self._record_cancel()
-            branch.busy = False
             raise asyncio.CancelledError
         if isinstance(self._answer, r.Cancelled):
-            # The code cancelled this wait, and will again.
-            await drive.loop.create_future()
-        return self
+            # The code cancelled this wait, and will again; or it was told there that the run shall end.
+            await drive.left_again(self._answer)
 
     async def __aexit__(self, *error: object) -> None:
         self._branch.busy = False
+        if self._drive.cancel_asked:
+            self._drive.tell_soon()
 
     def _record_cancel(self) -> None:
         info = e.ErrorInfo(type="CancelledError", message="cancelled by the run's own code")
