@@ -375,8 +375,9 @@ async def test_a_child_whose_result_has_another_type_now_is_refused(stage: Stage
 
         return hf.durable(name="tale")(tale)
 
-    async with stage.open(tale_of(first), first, version="1") as runtime:
-        run = await runtime.start(tale_of(first))
+    old = tale_of(first)
+    async with stage.open(old, first, version="1") as runtime:
+        run = await runtime.start(old)
         await soon(hurdle.reached.wait())
     async with stage.open(tale_of(second), second, version="2") as runtime:
         info = await parked(await runtime.get(run.id), "diverged")
@@ -399,14 +400,3 @@ async def test_many_children_settle_one_parent(stage: Stage) -> None:
         assert await run.result(timeout=120) == 2 * 19_900
         kinds = await kinds_of(run)
     assert (kinds.count("ChildSpawned"), kinds.count("ChildSettled")) == (400, 400)
-
-
-def test_a_plain_program_drives_the_children_of_its_run(stage: Stage) -> None:
-    """`hf.run` drives its own tree, and nothing else."""
-
-    @hf.durable
-    async def tale(ctx: hf.Context) -> int:
-        return await ctx.run(echo, 5)
-
-    with pytest.raises(hf.RunError):
-        hf.run(tale, store=f"sqlite:///{stage.path}", timeout=1)

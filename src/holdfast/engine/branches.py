@@ -36,6 +36,10 @@ class Branch:
         nth = self.counts[name] = self.counts.get(name, 0) + 1
         return nth
 
+    def next_set(self, name: str) -> str:
+        """Return the place that the next set of branches takes."""
+        return set_path(self.path, name, self.counts.get(name, 0) + 1)
+
     def key(self, name: str, key: str | None) -> str:
         """Return the step key of what is asked next, by its author's key or by counting.
 

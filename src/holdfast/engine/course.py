@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 from holdfast.core import entry as e
+from holdfast.core import limits
 from holdfast.core.errors import (
     Damaged,
     Diverged,
@@ -14,13 +15,13 @@ from holdfast.core.errors import (
     StoreRefused,
     UnknownEntry,
 )
-from holdfast.core.post import CANCEL, RESUME
+from holdfast.core.post import CANCEL, CONTROLS, RESUME
 from holdfast.core.status import Status
 from holdfast.engine.context import Context
 from holdfast.engine.drive import Continued, Drive, refusals
 from holdfast.engine.function import Durable
 from holdfast.engine.payload import error_info, is_failure, message_of, raised, store_value
-from holdfast.store.value import Commit, RowChange
+from holdfast.store.value import Commit, RowChange, RunRow
 
 
 async def follow(drive: Drive, function: Durable[Any, *tuple[Any, ...]]) -> None:
@@ -30,16 +31,15 @@ async def follow(drive: Drive, function: Durable[Any, *tuple[Any, ...]]) -> None
     except (Damaged, UnknownEntry, InvalidValue) as error:
         await _set_aside(drive, error)
         return
-    if drive.state.status is Status.PAUSED and not await _is_let_go_on(drive):
-        await drive.rest_again(Status.PAUSED)
+    aside = _aside(drive.lease.row)
+    if (aside is not None or drive.state.status is Status.PAUSED) and await _rests_again(drive, aside):
         return
     if drive.lease.why != "started":
         drive.resumed()
-    row = drive.lease.row
-    if row.control_seq > row.seen_seq:
+    if drive.journal.control_seq:
         await drive.waits.look()
-    if drive.cancel_asked and drive.replay.is_empty:
-        # Its code has done nothing yet: there is nothing to clean up.
+    if drive.cancel_asked and (drive.replay.is_empty or aside is not None):
+        # Its code has done nothing yet, so that there is nothing to clean up; or it is what it was set aside for.
         await drive.finish(drive.cancelled_ending())
         return
     drive.function = function
@@ -51,10 +51,27 @@ async def follow(drive: Drive, function: Durable[Any, *tuple[Any, ...]]) -> None
         return
 
 
-async def _is_let_go_on(drive: Drive) -> bool:
-    """Say whether a paused run was asked for more than to wait."""
-    posts = await drive.answer(drive.store.inbox(drive.lease.row.run))
-    return any(post.kind in (RESUME, CANCEL) for post in posts)
+def _aside(row: RunRow) -> str | None:
+    """Say why a run that was woken only to be asked for something is not to be driven; None for any other."""
+    if row.status is Status.QUARANTINED:
+        return row.reason
+    if row.stalls > limits.STALLS:
+        return f"no_progress: {row.stalls - 1} workers died or gave up without a new entry"
+    return None
+
+
+async def _rests_again(drive: Drive, aside: str | None) -> bool:
+    """Let a run that is paused or set aside rest on, unless it was asked for more than that; say whether it does."""
+    while True:
+        posts = await drive.answer(drive.store.inbox(drive.lease.row.run))
+        controls = [post.kind for post in posts if post.kind in CONTROLS]
+        if drive.cancel_asked or CANCEL in controls or (aside is None and controls[-1:] == [RESUME]):
+            return False
+        status, reason = Status.PAUSED, drive.lease.row.reason
+        if aside is not None:
+            status, reason = Status.QUARANTINED, aside
+        if await drive.rest_again(status, reason, progress=aside is None):
+            return True
 
 
 async def _run(drive: Drive, function: Durable[Any, *tuple[Any, ...]], body: bytes | None) -> Continued | None:
@@ -79,17 +96,16 @@ async def _run(drive: Drive, function: Durable[Any, *tuple[Any, ...]], body: byt
         if not told and not is_failure(error):
             raise
         if not told:
-            if not drive.cancel_asked:
-                _check_finished(drive, error)
+            _check_finished(drive, error)
             ending = _failure(error, drive)
     if drive.halted is not None and drive.refused is None:
         # The code went on after it was told to stop: what it made of that is not the run's.
         raise drive.halted
-    if drive.cancel_asked and drive.refused is None:
-        # Whatever the code made of it: whoever asked for the end was told that it counts.
+    if drive.cancel_asked:
+        # Whatever the code made of it, or cannot: whoever asked for the end was told that it counts.
         error_of = ending.error if ending is not None else None
-        ending, blobs, continued = drive.cancelled_ending(error_of), (), None
-    if isinstance(drive.refused, Damaged):
+        await drive.finish(drive.cancelled_ending(error_of))
+    elif isinstance(drive.refused, Damaged):
         await drive.rest(Status.QUARANTINED, "damaged", detail=str(drive.refused))
     elif drive.refused is not None:
         now = drive.store.now()
@@ -133,7 +149,7 @@ async def _arguments(drive: Drive, function: Durable[Any, *tuple[Any, ...]], bod
 
 def _check_finished(drive: Drive, error: BaseException | None = None) -> None:
     """Refuse the run if more was recorded of its code than it asked for; where it raised, it once went on."""
-    if drive.halted is None:
+    if drive.halted is None and not drive.cancel_asked:
         try:
             drive.replay.finish(raised(error, drive.secrets) if error is not None else "")
         except Diverged as diverged:

@@ -23,7 +23,7 @@ from holdfast.engine.payload import Secrets
 from holdfast.engine.threads import Threads
 from holdfast.engine.waits import Waits
 from holdfast.journal.journal import Journal, load
-from holdfast.journal.replay import Replay
+from holdfast.journal.replay import Cancelled, Replay
 from holdfast.store.protocol import Pending, Store, Transaction
 from holdfast.store.value import Committed, InboxMoved, Lease, NewBlob, Outcome, Post, RowChange
 
@@ -75,6 +75,10 @@ class Drive:
         """True once the run is to be left: at its next entry that leaves no effect under way."""
         self.pausing: Post | None = None
         """Who asked that it be left for a pause."""
+        self.heeded: set[int] = set()
+        """Posts that asked for a pause or for its end; the next pause takes them out of the inbox."""
+        self.loaded = False
+        """True once the journal was read and can be written."""
         self.resting = False
         """True once the commit is asked for that ends or parks the run, and gives up the lease."""
         self.suspect = lease.row.stalls > 1
@@ -96,6 +100,8 @@ class Drive:
         """True once the code was told that the run shall end."""
         self.cleaned = False
         """True once the code has taken the one step that is left to it then."""
+        self.unheeded = 0
+        """How often it asked for more than that."""
         self.children: dict[str, RunId] = {}
         """Children that have not settled, by the step that spawned them; they end with this run."""
         self.settled: dict[str, e.ChildSettled] = {}
@@ -144,6 +150,7 @@ class Drive:
         state = self.state
         self.cancel_asked, self.cancel_reason = bool(state.cancel_seq), state.cancel_reason
         self.children = {step: RunId(child) for step, child in state.children.items()}
+        self.loaded = True
 
     def begin_generation(self, generation: int) -> None:
         """Forget what the code recorded: it begins anew."""
@@ -180,20 +187,43 @@ class Drive:
             self.cancel_told = True
             self.task.cancel()
 
+    async def be_told(self) -> NoReturn:
+        """Wait where the code is told that the run shall end.
+
+        Raises:
+            CancelledError: always; the branches beside this one have come to their places.
+        """
+        self.loop.call_soon(self.tell_cancel)
+        await self.loop.create_future()
+        raise AssertionError("nobody sets it")
+
+    async def left_again(self, left: Cancelled) -> NoReturn:
+        """Wait to be cancelled where the code was before."""
+        if self.cancel_asked and left.seq > self.replay.cancel_seq:
+            self.loop.call_soon(self.tell_cancel)
+        await self.loop.create_future()
+        raise AssertionError("nobody sets it")
+
+    def tell_soon(self) -> None:
+        """Let code that does not ask for anything more be told too, once it has asked for all that was recorded."""
+        if not self.cancel_told and not self.replay.replaying:
+            self.loop.call_soon(self.tell_cancel)
+
     def lose(self, why: str) -> None:
         """Let the loss of the lease end the code: nothing more is recorded, whatever the code makes of it."""
         self.stopping = True
         self.halt(Lost(why))
 
-    async def leave(self) -> NoReturn:
+    async def leave(self) -> None:
         """Leave the code here, where all that it did is recorded, so that another worker may go on with it.
 
+        Returns when the pause that it was to be left for is over before it began.
+
         Raises:
-            CancelledError: always, as at a shutdown.
+            CancelledError: as at a shutdown.
             Parked: the run is paused.
         """
         await self.waits.until("leave", "", due_at=None)
-        raise asyncio.CancelledError
 
     async def replayed(self) -> None:
         """Count a replayed step, and now and then let the runs beside this one take their turn."""
@@ -222,9 +252,11 @@ class Drive:
             CancelledError: it was to be an intent, and the run shall end.
         """
         intent = bool(entries) and guarded
-        if self.handing and intent:
-            await self.leave()
-        while not await self.written(self.outbox.append(*entries, guarded=guarded, **rest)):
+        while True:
+            if self.handing and intent:
+                await self.leave()
+            if await self.written(self.outbox.append(*entries, guarded=guarded, **rest)):
+                break
             await self.waits.look()
             if intent and self.cancel_asked and not self.cleaned:
                 await self.loop.create_future()  # until the cancellation reaches this task
@@ -284,6 +316,8 @@ class Drive:
     async def transact(self, work: Callable[[Transaction], e.Entry], *, deadline_seconds: float) -> None:
         """Call `work` in a transaction of the store and append the entry that it returns there."""
         while True:
+            if self.handing:
+                await self.leave()
             # Its own task, so that a cancellation of the code cannot part the transaction from its outcome.
             waiting = asyncio.ensure_future(self._transact(work, deadline_seconds))
             while not waiting.done():
@@ -341,13 +375,11 @@ class Drive:
         while not await self.park(status, reason, due_at=due_at, detail=detail, code=code, seen=seen):
             pass
 
-    async def rest_again(self, status: Status) -> None:
-        """Give up the lease of a run that was woken for nothing; its journal has said already where it rests."""
+    async def rest_again(self, status: Status, reason: str, *, progress: bool) -> bool:
+        """Give up the lease of a run that was woken for nothing; False when a post came that nobody has looked at."""
         row = self.lease.row
-        change = RowChange(
-            status=status, reason=row.reason, due_at=row.due_at, refused=row.refused, seen_seq=self.journal.inbox_seq
-        )
-        await self.written(self.outbox.append(change=change, progress=False))
+        change = RowChange(status=status, reason=reason, refused=row.refused, seen_seq=self.journal.inbox_seq)
+        return await self.written(self.outbox.append(change=change, progress=progress))
 
     async def park(
         self, status: Status, reason: str, *, due_at: int | None = None, step: str | None = None, detail: str = "",

@@ -44,24 +44,40 @@ class Verb:
         self.digest = sha256(canonical(form, f"the input of {self.key}")).hexdigest()
         self._answer: r.Answer = r.FRESH
 
+    @property
+    def is_recorded(self) -> bool:
+        """True when this is the next place that the journal has in its branch."""
+        return self._drive.replay.peek(self._branch.path) == self.key
+
     async def __aenter__(self) -> "Verb":
         context, branch, drive = self._context, self._branch, self._drive
         if drive.cancel_asked:
-            await context._tell_cancel(branch)
-        if not branch.past and (self._kept or drive.replay.peek(branch.path) == self.key):
+            await context._tell_cancel(branch, self.key)
+        if not branch.past and (self._kept or self.is_recorded):
             self._answer = context._ask(branch, self.key, self.digest, self._what)
         branch.busy = True
+        try:
+            await self._enter()
+        except BaseException:
+            branch.busy = False
+            raise
+        return self
+
+    async def _enter(self) -> None:
+        drive = self._drive
+        if drive.handing and self._answer is r.FRESH:
+            await drive.leave()
         if drive.late and not isinstance(self._answer, r.CLOSED) and drive.is_late():
             self._record_cancel()
-            branch.busy = False
             raise asyncio.CancelledError
         if isinstance(self._answer, r.Cancelled):
-            # The code cancelled this wait, and will again.
-            await drive.loop.create_future()
-        return self
+            # The code cancelled this wait, and will again; or it was told there that the run shall end.
+            await drive.left_again(self._answer)
 
     async def __aexit__(self, *error: object) -> None:
         self._branch.busy = False
+        if self._drive.cancel_asked:
+            self._drive.tell_soon()
 
     def _record_cancel(self) -> None:
         info = e.ErrorInfo(type="CancelledError", message="cancelled by the run's own code")
@@ -232,13 +248,16 @@ class Child(Generic[R]):
         Raises:
             RunError: it failed or was cancelled.
         """
-        async with self._verb("a wait", "result", self._step, kept=False) as verb:
-            settled = self._settlement() or await verb.settled(self._step, self.id)
-            if settled.status is not Status.COMPLETED:
-                error = msgspec.to_builtins(settled.error) if settled.error is not None else None
-                reason = settled.error.message if settled.error is not None else str(settled.status)
-                raise RunError(run=self.id, status=settled.status, reason=reason, error=error)
-            return await self._load(settled)
+        verb = self._verb("a wait", "result", self._step, kept=False)
+        settled = self._settlement()
+        if settled is None or verb.is_recorded:
+            async with verb:
+                settled = await verb.settled(self._step, self.id)
+        if settled.status is not Status.COMPLETED:
+            error = msgspec.to_builtins(settled.error) if settled.error is not None else None
+            reason = settled.error.message if settled.error is not None else str(settled.status)
+            raise RunError(run=self.id, status=settled.status, reason=reason, error=error)
+        return await self._load(settled)
 
     def _settlement(self) -> e.ChildSettled | None:
         return self._drive.replay.settlement(self._step) or self._drive.settled.get(self._step)

@@ -79,6 +79,9 @@ class Waits:
             Parked: the run rests; its code is left here.
         """
         loop = self._drive.loop
+        if self._drive.cancel_asked and not self._drive.cancel_told:
+            # What it had left when it was told is still open, and is left again.
+            loop.call_soon(self._drive.tell_cancel)
         waiting = Waiting(e.Wait(kind, step, name, due_at), detail, takes, loop.create_future())
         self._waiting.append(waiting)
         self._since = loop.time()
@@ -111,7 +114,7 @@ class Waits:
     def posted(self, inbox_seq: int, control_seq: int) -> None:
         """Hear that posts have come; those that only matter to a wait matter only if there is one."""
         drive = self._drive
-        if drive.resting or drive.halted is not None:
+        if not drive.loaded or drive.resting or drive.halted is not None:
             return
         if self._task is not None:
             self.wake()
@@ -172,6 +175,9 @@ class Waits:
         for waiting in self._waiting:
             if waiting.future.done():
                 continue
+            if waiting.said.kind == _LEAVING and not self._drive.handing:
+                waiting.future.set_result(None)
+                continue
             found = next((post for post in posts if self._fits(waiting, post)), None)
             if found is not None:
                 self._taken.add(found.seq)
@@ -213,7 +219,7 @@ class Waits:
         if drive.pausing is not None:
             asked = msgspec.json.decode(drive.pausing.body, type=Control)
             return await drive.park(
-                Status.PAUSED, "paused", detail=asked.reason, waits=waits, consumed=(drive.pausing.seq,)
+                Status.PAUSED, "paused", detail=asked.reason, waits=waits, consumed=sorted(drive.heeded)
             )
         first = min(self._waiting, key=lambda waiting: _BY_INTEREST.index(waiting.said.kind))
         return await drive.park(
@@ -243,13 +249,15 @@ class Waits:
         if not controls:
             return
         drive.journal.control_seq = max(drive.journal.control_seq, controls[-1].seq)
-        for post in controls:
-            if post.kind == CANCEL:
-                if not drive.cancel_asked:
-                    await self._cancel(post)
-            else:
-                drive.pausing = post if post.kind == PAUSE else None
-                drive.handing = drive.pausing is not None or drive.draining()
+        ends = next((post for post in controls if post.kind == CANCEL), None)
+        pauses = [post for post in controls if post.kind != CANCEL]
+        drive.heeded |= {post.seq for post in pauses}
+        # The last word counts, and against an end that was asked for a pause does not.
+        pausing = bool(pauses) and pauses[-1].kind == PAUSE and ends is None and not drive.cancel_asked
+        drive.pausing = pauses[-1] if pausing else None
+        drive.handing = pausing or drive.draining()
+        if ends is not None and not drive.cancel_asked:
+            await self._cancel(ends)
 
     async def _cancel(self, post: Post) -> None:
         drive = self._drive
@@ -259,4 +267,7 @@ class Waits:
         entry = e.CancelReceived(post=post.seq, by=asked.by, reason=drive.cancel_reason)
         self._taken.add(post.seq)
         await drive.written(drive.outbox.append(entry, consumed=(post.seq,)))
-        drive.tell_cancel()
+        drive.replay.cancel_seq = drive.journal.seq
+        # Code that still asks for what was recorded is told when it has come to the end of that.
+        if not drive.replay.replaying:
+            drive.tell_cancel()

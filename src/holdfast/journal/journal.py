@@ -39,6 +39,11 @@ class Journal:
         """The right that this journal writes under."""
         return self._lease
 
+    @property
+    def seq(self) -> int:
+        """The number of the last entry that was asked for."""
+        return self._seq
+
     def note(self, entry: Entry) -> None:
         """Write `entry` together with whatever is appended next."""
         self._noted.append(entry)

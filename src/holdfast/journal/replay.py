@@ -36,7 +36,9 @@ class Retrying(Struct, frozen=True):
 
 
 class Cancelled(Struct, frozen=True):
-    """The run's own code cancelled the step: perform nothing and wait to be cancelled again."""
+    """The step was cancelled, as entry `seq` says: perform nothing and wait to be cancelled again."""
+
+    seq: int
 
 
 class Interrupted(Struct, frozen=True):
@@ -126,12 +128,10 @@ CLOSED = (Recorded, Failed, Cancelled, GivenUp, Received, Decided, Settled)
 class _Record:
     """One place in a branch: what was asked there, and the latest that is known of it."""
 
-    __slots__ = ("answer", "closed", "digest", "key", "seq", "started_at", "timeout", "what", "why")
+    __slots__ = ("answer", "digest", "key", "seq", "started_at", "timeout", "what", "why")
 
     def __init__(self, key: str, what: str, digest: str | None, seq: int, answer: Answer) -> None:
         self.key, self.what, self.digest, self.seq, self.answer = key, what, digest, seq, answer
-        self.closed = seq
-        """The last entry that told of it."""
         self.started_at, self.timeout, self.why = 0, None, ""  # type: int, int | None, str
 
 
@@ -153,7 +153,7 @@ class Replay:
         self._entered: set[str] = set()
         """Branch sets whose place in their parent was asked for."""
         self.cancel_seq = 0
-        """The entry that asked for the run's end, until its code was told."""
+        """The entry that asked for the run's end; 0 when nobody did."""
 
     def take(self, entry: e.Entry) -> None:
         """Add the next entry of the journal.
@@ -165,7 +165,7 @@ class Replay:
             case e.StepCompleted():
                 self._close(entry, entry.step, entry.digest, Recorded(entry.raw, entry.blob))
             case e.StepFailed(cancelled=True):
-                self._close(entry, entry.step, entry.digest, Cancelled())
+                self._close(entry, entry.step, entry.digest, Cancelled(entry.seq))
             case e.StepFailed(retry_at=None):
                 self._close(entry, entry.step, entry.digest, Failed(entry.error, entry.attempt))
             case e.StepFailed(retry_at=int() as retry_at):
@@ -206,7 +206,6 @@ class Replay:
             record = self._by_key[step] = _Record(step, what, digest, entry.seq, answer)
             self._branch(branch_of(step), entry.seq).append(record)
             self._left += 1
-        record.closed = entry.seq
         return record
 
     def _branch(self, branch: str, seq: int) -> list[_Record]:
@@ -243,7 +242,7 @@ class Replay:
         record = self._record(entry, entry.step, None, FRESH)
         record.why = entry.sentence
         record.answer = (
-            Cancelled()
+            Cancelled(entry.seq)
             if entry.why == "cancelled"
             else InQuestion(entry.attempt, record.started_at, record.timeout, record.why)
         )
@@ -346,13 +345,23 @@ class Replay:
         record = self._by_key.get(key)
         return record.answer.entry if record is not None and isinstance(record.answer, Settled) else None
 
-    def is_after_cancel(self, branch: str) -> bool:
-        """Say whether the next place of a branch was reached, or left, only after the run's end was asked for."""
+    def is_told(self, branch: str, keys: Sequence[str]) -> bool:
+        """Say whether the code that asks for one of `keys` next was told here that the run shall end.
+
+        What it asked for in its first life is recorded, so that it was told where something else follows, or nothing.
+        """
         record = self._next(branch)
-        return bool(self.cancel_seq) and (
-            record is None
-            or record.seq > self.cancel_seq
-            or (isinstance(record.answer, Cancelled) and record.closed > self.cancel_seq)
+        return bool(self.cancel_seq) and (record is None or (record.seq > self.cancel_seq and record.key not in keys))
+
+    def is_cleaning(self, branch: str, key: str) -> bool:
+        """Say whether the next place of a branch is a step that was begun after the run's end was asked for."""
+        record = self._next(branch)
+        begun = Interrupted | InQuestion | Retrying | Reopened
+        return (
+            record is not None
+            and record.key == key
+            and isinstance(record.answer, begun)
+            and (record.seq > self.cancel_seq > 0)
         )
 
     @property
