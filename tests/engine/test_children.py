@@ -400,3 +400,23 @@ async def test_many_children_settle_one_parent(stage: Stage) -> None:
         assert await run.result(timeout=120) == 2 * 19_900
         kinds = await kinds_of(run)
     assert (kinds.count("ChildSpawned"), kinds.count("ChildSettled")) == (400, 400)
+
+
+def test_a_plain_program_drives_the_children_of_its_run_and_theirs(stage: Stage) -> None:
+    """`hf.run` drives its own tree, whose code it was given by whoever spawned, and nothing else."""
+
+    @hf.durable
+    async def middle(ctx: hf.Context) -> int:
+        return await ctx.run(echo, 5)
+
+    @hf.durable
+    async def tale(ctx: hf.Context) -> int:
+        return await ctx.run(middle)
+
+    async def start_another() -> None:
+        async with stage.open(work=False) as runtime:
+            await runtime.start(tale, key="another")
+
+    asyncio.run(start_another())
+    assert hf.run(tale, store=f"sqlite:///{stage.path}") == 5
+    assert stage.execute("SELECT count(*) FROM hf_runs WHERE key = 'another' AND fence = 0") == [(1,)]

@@ -84,6 +84,8 @@ class Drive:
         self.suspect = lease.row.stalls > 1
         """True while a run that its last owner left without progress has made none."""
         self.on_progress: Callable[[], None] = _nothing
+        self.on_spawn: Callable[[Durable[Any, *tuple[Any, ...]], RunId], None] = _nobody
+        """Told of every child that has not settled, and of its code."""
         self._replayed = 0
         self.refused: Diverged | Damaged | None = None
         """Why the run may not go on, once something it recorded does not fit."""
@@ -460,6 +462,10 @@ class Drive:
 
 
 def _nothing() -> None:
+    return None
+
+
+def _nobody(code: Any, child: RunId) -> None:
     return None
 
 

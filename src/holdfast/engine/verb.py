@@ -198,6 +198,7 @@ class Verb:
         """Create a child in the commit that records it."""
         drive = self._drive
         if isinstance(self._answer, r.Spawned):
+            drive.on_spawn(what, RunId(self._answer.child))
             return RunId(self._answer.child)
         if isinstance(self._answer, r.Settled):
             return RunId(self._answer.entry.child)
@@ -210,6 +211,7 @@ class Verb:
         entry = e.ChildSpawned(step=self.key, child=new.row.run, name=what.name, digest=self.digest)
         await drive.write(entry, children=(new,))
         drive.children[self.key] = new.row.run
+        drive.on_spawn(what, new.row.run)
         return new.row.run
 
     async def settled(self, step: str, child: RunId) -> e.ChildSettled:
