@@ -63,7 +63,8 @@ def play(
             paths = [branch_path(move[0], place) for place in range(1, len(move[1]) + 1)]
             begin(move[0], paths)
             task.open = len(paths)
-            ready.remove(task)
+            if paths:
+                ready.remove(task)
             ready += [Task(path, inner, task) for path, inner in zip(paths, move[1], strict=True)]
         else:
             ready.remove(task)
@@ -144,5 +145,4 @@ def test_a_changed_tree_is_refused_before_anything_new_wherever_it_changed(
             assert replay.ask(path, key, DIGEST, "a step") is not r.FRESH
 
         with pytest.raises(Diverged):
-            play([*changed, "last"], second, ask, replay.begin, replay.end)
-            replay.finish()
+            play([*changed, "last", "fresh"], second, ask, replay.begin, replay.end)
