@@ -420,3 +420,23 @@ def test_a_plain_program_drives_the_children_of_its_run_and_theirs(stage: Stage)
     asyncio.run(start_another())
     assert hf.run(tale, store=f"sqlite:///{stage.path}") == 5
     assert stage.execute("SELECT count(*) FROM hf_runs WHERE key = 'another' AND fence = 0") == [(1,)]
+
+
+async def test_what_a_child_is_told_holds_no_secret(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither its input nor a signal: what a parent sends stands in the store."""
+    monkeypatch.setenv("TOKEN", "hush-hush")
+    go: hf.Signal[str] = hf.Signal("go", str)
+
+    @hf.durable
+    async def child(ctx: hf.Context, given: str) -> str:
+        return given + await ctx.receive(go)
+
+    @hf.durable
+    async def tale(ctx: hf.Context) -> str:
+        one = await ctx.spawn(child, "hush-hush")
+        await one.signal(go, "hush-hush")
+        return await one.result()
+
+    async with stage.open(tale, child, secrets=["TOKEN"]) as runtime:
+        assert await soon(runtime.run(tale)) == "[TOKEN][TOKEN]"
+    assert stage.execute("SELECT count(*) FROM hf_posts WHERE instr(body, 'hush') > 0") == [(0,)]

@@ -279,6 +279,7 @@ class Child(Generic[R]):
     async def signal(self, signal: Signal[Any], value: Any = None) -> None:
         """Send the child a signal; once, however often this run is resumed."""
         body, _ = signal.codec.round_trip(value, f"signal {signal.name}")
+        body = self._drive.secrets.redact(body)
         post = NewPost(
             run=self.id, kind=SIGNAL, key=f"{self._drive.lease.row.run}/{{}}",
             body=msgspec.json.encode(SignalBody(signal.name, Raw(body))),
