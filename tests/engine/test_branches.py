@@ -451,13 +451,14 @@ async def test_once_steps_of_branches_cut_by_a_death_are_each_in_doubt(stage: St
 
 async def test_transactions_of_branches_are_each_written_once_and_keep_what_others_note(stage: Stage) -> None:
     """One that fails takes nothing along of what another branch took meanwhile."""
-    taken, hurdle = asyncio.Event(), Hurdle()
+    began, taken, hurdle = asyncio.Event(), asyncio.Event(), Hurdle()
     loop = asyncio.get_running_loop()
 
     def book(transaction: hf.Transaction, item: int) -> int:
         transaction.execute("CREATE TABLE IF NOT EXISTS bookings (item INTEGER)")
         transaction.execute("INSERT INTO bookings VALUES (?)", (item,))
         if item == 0:
+            loop.call_soon_threadsafe(began.set)
             asyncio.run_coroutine_threadsafe(soon(taken.wait()), loop).result(20)
             raise ValueError("no")
         return item
@@ -465,8 +466,7 @@ async def test_transactions_of_branches_are_each_written_once_and_keep_what_othe
     @hf.durable
     async def tale(ctx: hf.Context) -> Any:
         async def clock() -> str:
-            taken.clear()
-            await asyncio.sleep(0)
+            await began.wait()
             at = ctx.now()
             taken.set()
             await ctx.step(act, 1)
