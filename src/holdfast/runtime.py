@@ -451,7 +451,7 @@ def open(
 def run(what: Durable[R, *Args], /, *args: *Args, key: Key | None = None, store: str | None = None) -> R:
     """Run to the end and return the result; with a key, go on with the run that the key belongs to.
 
-    Drives that run only. Kill the process at any moment and call it again: what was committed is not repeated.
+    Drives its own tree only. Kill the process at any moment and call it again: what was committed is not repeated.
 
     Raises:
         RunError: the run failed, or rests where only a person or other code can help.

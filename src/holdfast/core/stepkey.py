@@ -67,10 +67,9 @@ def set_path(parent: str, name: str, nth: int) -> str:
     return f"{parent}/{encode_part(name)}#{nth}"
 
 
-def branch_path(parent: str, name: str, nth: int, index: int | str) -> str:
+def branch_path(branch_set: str, index: int | str) -> str:
     """Return the path of one branch of a set: by its number there, or by the key that its author gave it."""
-    which = str(index) if isinstance(index, int) else f"={encode_part(index)}"
-    return f"{set_path(parent, name, nth)}.{which}"
+    return f"{branch_set}.{index}" if isinstance(index, int) else f"{branch_set}.={encode_part(index)}"
 
 
 def set_of(branch: str) -> str | None:
@@ -102,6 +101,13 @@ def explicit_key(branch: str, key: str) -> str:
     if len(encoded) > limits.STEP_KEY_BYTES:
         raise InvalidInput(f"a step's key is {len(encoded):,} bytes encoded; the limit is {limits.STEP_KEY_BYTES:,}")
     return encoded
+
+
+def former_keys(step: str, aliases: Iterable[str]) -> list[str]:
+    """Return the keys that a counted step had under its former names (already encoded)."""
+    branch, _, last = step.rpartition("/")
+    _, mark, nth = last.rpartition("#")
+    return [f"{branch}/{alias}#{nth}" for alias in aliases] if mark else []
 
 
 def branch_of(step: str) -> str:

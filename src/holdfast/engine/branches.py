@@ -1,16 +1,21 @@
 """Branches: parts of a run's code that go on beside each other, each with its own place in the journal."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from random import Random
 from typing import Any, Final
 
-from holdfast.core.errors import InvalidInput, Unwind
+from holdfast.core.errors import Diverged, InvalidInput, Unwind
 from holdfast.core.stepkey import branch_path, counted_key, explicit_key, set_path
 from holdfast.engine.drive import Drive
+from holdfast.engine.payload import is_failure, raised
 
 AT_ONCE: Final = 64
 """How many branches of a map go on beside each other if nothing is said."""
+_PATH_BYTES: Final = 512
+Call = Callable[[], Coroutine[Any, Any, Any]]
+Errors = dict[int, BaseException]
+"""What branches raised, by their place."""
 
 
 class Branch:
@@ -30,6 +35,10 @@ class Branch:
         """Return the how-manieth of its name this is."""
         nth = self.counts[name] = self.counts.get(name, 0) + 1
         return nth
+
+    def next_set(self, name: str) -> str:
+        """Return the place that the next set of branches takes."""
+        return set_path(self.path, name, self.counts.get(name, 0) + 1)
 
     def key(self, name: str, key: str | None) -> str:
         """Return the step key of what is asked next, by its author's key or by counting.
@@ -55,35 +64,35 @@ class Branches:
         self._drive = drive
         self.of: dict[asyncio.Task[Any], Branch] = {}
 
-    async def all(self, parent: Branch, name: str, codes: Sequence[Awaitable[Any]]) -> list[Any]:
-        """Let all go on beside each other; return what each returned or raised, when all have ended."""
-        nth = parent.count(f"{name}()")
-        items = [(branch_path(parent.path, name, nth, place), _given(code)) for place, code in enumerate(codes, 1)]
-        return await self._go(iter(items), len(items), len(items))
+    async def gather(self, parent: Branch, codes: Sequence[Awaitable[Any]]) -> tuple[list[Any], Errors]:
+        """Let all go on beside each other; return what each returned and raised, by place, when all have ended."""
+        branch_set = _next_set(parent, "gather")
+        paths = [branch_path(branch_set, place) for place in range(1, len(codes) + 1)]
+        return await self._go(branch_set, paths, [_given(code) for code in codes], len(codes))
 
     async def map(
-        self, parent: Branch, name: str, calls: Sequence[Callable[[], Coroutine[Any, Any, Any]]],
-        keys: Sequence[str] | None, at_once: int,
-    ) -> list[Any]:  # fmt: skip
-        """Let a bounded number go on at a time; return what each returned or raised, in order."""
-        nth = parent.count(f"{name}()")
-        if len(f"{set_path(parent.path, name, nth)}") > 512:
-            raise InvalidInput("branches are nested too deeply")
+        self, parent: Branch, calls: Sequence[Call], keys: Sequence[str] | None, at_once: int
+    ) -> tuple[list[Any], Errors]:
+        """Let a bounded number go on at a time; return what each returned and raised, by place."""
+        branch_set = _next_set(parent, "map")
         places: Sequence[int | str] = keys if keys is not None else range(1, len(calls) + 1)
-        items = ((branch_path(parent.path, name, nth, place), call) for place, call in zip(places, calls, strict=True))
-        return await self._go(items, len(calls), at_once)
+        return await self._go(branch_set, [branch_path(branch_set, place) for place in places], calls, at_once)
 
     async def _go(
-        self, items: Iterator[tuple[str, Callable[[], Coroutine[Any, Any, Any]]]], count: int, at_once: int
-    ) -> list[Any]:
-        if not count:
-            return []
-        results: list[Any] = [None] * count
-        numbered = enumerate(items)
+        self, branch_set: str, paths: Sequence[str], calls: Sequence[Call], at_once: int
+    ) -> tuple[list[Any], Errors]:
         drive = self._drive
-        running = min(at_once, count)
+        try:
+            drive.replay.begin(branch_set, paths)
+        except Diverged as diverged:
+            raise drive.refuse(diverged) from None
+        results: list[Any] = [None] * len(calls)
+        errors: Errors = {}
+        if not calls:
+            return results, errors
+        numbered = enumerate(zip(paths, calls, strict=True))
+        left = running = min(at_once, len(calls))
         drive.waits.fork(running)
-        left = running
 
         async def work() -> None:
             nonlocal left
@@ -94,22 +103,34 @@ class Branches:
                     self.of[task] = Branch(path)
                     try:
                         results[place] = await call()
-                    except Exception as error:
-                        results[place] = error
+                    except BaseException as error:
+                        if not is_failure(error):
+                            raise
+                        errors[place] = error
+                    self._check_ended(path, errors.get(place))
             finally:
                 self.of.pop(task, None)
                 left -= 1
                 drive.waits.join(last=left == 0)
 
         tasks = [drive.loop.create_task(work()) for _ in range(running)]
-        try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await _ended(tasks)
+        cancelled = await _ended(tasks)
         self._raise_unwinding(tasks)
-        return results
+        if cancelled:
+            # It came too late: every branch has ended, and a replay will see that they did.
+            current = asyncio.current_task()
+            assert current is not None
+            drive.late.add(current)
+        return results, errors
+
+    def _check_ended(self, path: str, error: BaseException | None) -> None:
+        """Refuse the run if more was recorded of a branch that has ended."""
+        drive = self._drive
+        if drive.halted is None:
+            try:
+                drive.replay.end(path, raised(error, drive.secrets) if error is not None else "")
+            except Diverged as diverged:
+                drive.refuse(diverged)
 
     def _raise_unwinding(self, tasks: Sequence["asyncio.Task[None]"]) -> None:
         """Leave with the tasks that were unwound: the run rests or is lost, or is being cancelled."""
@@ -126,19 +147,36 @@ class Branches:
                 raise reason
 
 
-async def _ended(tasks: Sequence["asyncio.Task[None]"]) -> None:
-    """Wait for the end of tasks that were cancelled, however often whoever waits is cancelled meanwhile."""
-    again = False
-    while any(not task.done() for task in tasks):
+def _next_set(parent: Branch, name: str) -> str:
+    """Return the path of the next set of branches, counted like a step of that name."""
+    branch_set = set_path(parent.path, name, parent.count(name))
+    if len(branch_set) > _PATH_BYTES:
+        raise InvalidInput("branches are nested too deeply")
+    return branch_set
+
+
+async def _ended(tasks: Sequence["asyncio.Task[None]"]) -> bool:
+    """Wait until all tasks have ended, cancelled once one is unwound or whoever waits is cancelled.
+
+    Returns whether whoever waits was cancelled, however often.
+    """
+    cancelled = False
+    pending: Iterable[asyncio.Task[None]] = tasks
+    try:
+        _, pending = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+    except asyncio.CancelledError:
+        cancelled = True
+    for task in pending:
+        task.cancel()
+    while pending := [task for task in pending if not task.done()]:
         try:
-            await asyncio.wait([task for task in tasks if not task.done()])
+            await asyncio.wait(pending)
         except asyncio.CancelledError:
-            again = True
-    if again:
-        raise asyncio.CancelledError
+            cancelled = True
+    return cancelled
 
 
-def _given(code: Awaitable[Any]) -> Callable[[], Coroutine[Any, Any, Any]]:
+def _given(code: Awaitable[Any]) -> Call:
     async def call() -> Any:
         return await code
 

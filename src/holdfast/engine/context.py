@@ -1,11 +1,10 @@
 """The verbs of a durable function."""
 
-from asyncio import CancelledError, current_task
+from asyncio import CancelledError, current_task, sleep
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from hashlib import sha256
-from inspect import iscoroutine
 from random import Random
 from typing import Any, Literal, NoReturn, TypedDict, TypeVar, TypeVarTuple, Unpack, overload
 from uuid import UUID
@@ -14,25 +13,26 @@ from msgspec import Raw
 
 from holdfast.core import entry as e
 from holdfast.core import limits
-from holdfast.core.codec import Codec, canonical, encode
+from holdfast.core.codec import Codec, canonical, decode_any, encode
 from holdfast.core.derive import derived_random, derived_uuid
-from holdfast.core.errors import Diverged, InvalidInput, Misuse
+from holdfast.core.errors import Diverged, InvalidInput, Misuse, Parked
 from holdfast.core.ids import checked_text
 from holdfast.core.limit import Limit
 from holdfast.core.retry import Retry, checked_seconds
 from holdfast.core.signal import Decision, Signal
 from holdfast.core.status import Effect
-from holdfast.core.stepkey import branch_of, counted_key, encode_name, root_branch
+from holdfast.core.stepkey import counted_key, encode_name, former_keys, root_branch
 from holdfast.engine import witness
 from holdfast.engine.branches import AT_ONCE, Branch, Branches
 from holdfast.engine.drive import Continued, Drive
 from holdfast.engine.effects import StepCall
+from holdfast.engine.fanout import branch_keys, check_codes, check_mapped, close_unbegun, raised_first
 from holdfast.engine.function import Durable, Policy, StepCode, declared, look_at
 from holdfast.engine.log import SILENT
 from holdfast.engine.payload import is_failure, store_value
 from holdfast.engine.step import Step
 from holdfast.engine.verb import Child, Verb
-from holdfast.journal.replay import FRESH, Answer, Recorded
+from holdfast.journal.replay import CLOSED, FRESH, Answer, Recorded
 from holdfast.store.protocol import Transaction
 
 Args = TypeVarTuple("Args")
@@ -44,6 +44,8 @@ T2 = TypeVar("T2")
 T3 = TypeVar("T3")
 _ANY = Codec(Any)
 _INT = Codec(int)
+_MOST_UNHEEDED = 1000
+"""How often code may ask for more after its run's end was asked for, before the run ends without it."""
 
 
 class CallOptions(TypedDict, total=False):
@@ -66,6 +68,13 @@ class StepOptions(CallOptions, total=False):
     """The keywords of `ctx.step`."""
 
     key: str | None
+
+
+class MapOptions(CallOptions, total=False):
+    """The keywords of `ctx.map` but for `key`."""
+
+    at_once: int
+    errors: Literal["raise", "return"]
 
 
 class Context:
@@ -126,7 +135,6 @@ class Context:
         code = look_at(function)
         said: Policy | None = None
         drive = self._drive
-        also: Sequence[str] = ()
         keep = False
         if options:
             key, name = options.pop("key", None), options.pop("name", None)
@@ -138,15 +146,18 @@ class Context:
                 code.check(said)
         else:
             step_key = branch.key(code.name, None)
-        if code.aliases:
-            also = [f"{branch_of(step_key)}/{alias}#{step_key.rpartition('#')[2]}" for alias in code.aliases]
+        if code.aliases and not branch.past:
+            # Under way it stays what it was: its idempotency key and its doubts go by the name of its intent.
+            step_key = drive.replay.known_as(branch.path, step_key, former_keys(step_key, code.aliases))
         digest = sha256(canonical(code.input_form(args, keywords), f"the input of step {step_key}")).hexdigest()
         if drive.cancel_asked:
-            await self._tell_cancel(branch, cleaning=True)
-        answer = FRESH if branch.past else self._ask(branch, step_key, None if keep else digest, also)
+            await self._tell_cancel(branch, step_key, cleaning=True)
+        answer = FRESH if branch.past else self._ask(branch, step_key, None if keep else digest, "a step")
         branch.busy = True
         try:
-            if drive.late:
+            if drive.handing and answer is FRESH:
+                await drive.leave()
+            if drive.late and not isinstance(answer, CLOSED):
                 StepCall(drive, code, args, keywords, step_key, digest).cancel_late()
             if answer is FRESH and code.simple and said is None and drive.outbox.clear:
                 return await self._simple(code, args, keywords, step_key, digest)
@@ -156,6 +167,8 @@ class Context:
             return await call.answer(answer)
         finally:
             branch.busy = False
+            if drive.cancel_asked:
+                drive.tell_soon()
 
     async def _simple(
         self, code: StepCode, args: Sequence[Any], keywords: dict[str, Any], step_key: str, digest: str
@@ -181,33 +194,46 @@ class Context:
             await drive.write(entry, blobs=blobs)
         return back
 
-    def _ask(self, branch: Branch, step_key: str, digest: str | None, also: Sequence[str] = ()) -> Answer:
+    def _ask(self, branch: Branch, step_key: str, digest: str | None, what: str) -> Answer:
         drive = self._drive
         try:
-            answer = drive.replay.ask(branch.path, step_key, digest, also)
+            answer = drive.replay.ask(branch.path, step_key, digest, what)
         except Diverged as diverged:
             raise drive.refuse(diverged) from None
         branch.past = answer is FRESH
-        if drive.cancel_asked and not drive.cancel_told and not drive.replay.replaying:
-            # Nothing recorded is left: wherever the code waits now, that it shall end is news to it.
-            self._loop.call_soon(drive.tell_cancel)
         return answer
 
-    async def _tell_cancel(self, branch: Branch, *, cleaning: bool = False) -> None:
+    async def _tell_cancel(self, branch: Branch, *keys: str, cleaning: bool = False) -> None:
         """Let a verb of a run that shall end be where its code is told; afterwards one step is left to it.
 
         Raises:
             CancelledError: the code was told, here or before.
+            Parked: it does not heed that, again and again; the run has ended without it.
         """
         drive = self._drive
         if not drive.cancel_told:
-            if not branch.past and not drive.replay.is_after_cancel(branch.path):
+            if cleaning and not branch.past and drive.replay.is_cleaning(branch.path, keys[0]):
+                # Nothing else is begun then: in its first life the code was told before it came here.
+                drive.cancel_told = drive.cleaned = True
                 return
-            drive.tell_cancel()
-            await self._loop.create_future()
+            if not branch.past and not drive.replay.is_told(branch.path, keys):
+                return
+            await drive.be_told()
+        if drive.late and drive.is_late():
+            raise CancelledError  # told while an entry was written, and passed over then
         if not cleaning or drive.cleaned:
-            raise CancelledError
+            await self._refuse_cancelled()
         drive.cleaned = True
+
+    async def _refuse_cancelled(self) -> NoReturn:
+        """Refuse what is asked for after the run's end was; code that goes on asking is left where it is."""
+        drive = self._drive
+        drive.unheeded += 1
+        await sleep(0)  # a loop that swallows this must not keep the runs beside it from theirs
+        if drive.unheeded > _MOST_UNHEEDED:
+            await drive.finish(drive.cancelled_ending())
+            raise drive.halt(Parked("cancelled"))
+        raise CancelledError
 
     def _enter(self) -> Branch:
         """Return the branch that a verb is called in.
@@ -247,78 +273,47 @@ class Context:
         """
         try:
             branch = self._enter()
+            check_codes(codes)
             if self._drive.cancel_asked:
-                await self._tell_cancel(branch)
-        except BaseException:
-            _close(codes)
-            raise
-        branch.busy = True
-        try:
-            return tuple(_raised(await self._branches.all(branch, "gather", codes)))
+                await self._tell_cancel(branch, branch.next_set("gather"))
+            branch.busy = True
+            try:
+                return tuple(raised_first(*await self._branches.gather(branch, codes)))
+            finally:
+                branch.busy = False
         finally:
-            branch.busy = False
-            _close(codes)
+            close_unbegun(codes)
 
     @overload
     async def map(
-        self,
-        function: Durable[R, Item],
-        items: Iterable[Item],
-        /,
-        *,
-        key: Callable[[Item], str] | None = None,
-        at_once: int = AT_ONCE,
-        errors: Literal["raise", "return"] = "raise",
-        **options: Unpack[CallOptions],
-    ) -> list[R]: ...
+        self, function: Durable[R, Item], items: Iterable[Item], /, *,
+        key: Callable[[Item], str] | None = None, **options: Unpack[MapOptions],
+    ) -> list[R]: ...  # fmt: skip
     @overload
     async def map(
-        self,
-        function: Callable[[Step[Deps], Item], Awaitable[R]],
-        items: Iterable[Item],
-        /,
-        *,
-        key: Callable[[Item], str] | None = None,
-        at_once: int = AT_ONCE,
-        errors: Literal["raise", "return"] = "raise",
-        **options: Unpack[CallOptions],
-    ) -> list[R]: ...
+        self, function: Callable[[Step[Deps], Item], Awaitable[R]], items: Iterable[Item], /, *,
+        key: Callable[[Item], str] | None = None, **options: Unpack[MapOptions],
+    ) -> list[R]: ...  # fmt: skip
     @overload
     async def map(
-        self,
-        function: Callable[[Step[Deps], Item], R],
-        items: Iterable[Item],
-        /,
-        *,
-        key: Callable[[Item], str] | None = None,
-        at_once: int = AT_ONCE,
-        errors: Literal["raise", "return"] = "raise",
-        **options: Unpack[CallOptions],
-    ) -> list[R]: ...
+        self, function: Callable[[Step[Deps], Item], R], items: Iterable[Item], /, *,
+        key: Callable[[Item], str] | None = None, **options: Unpack[MapOptions],
+    ) -> list[R]: ...  # fmt: skip
     @overload
     async def map(
-        self,
-        function: Callable[[Item], Awaitable[R]],
-        items: Iterable[Item],
-        /,
-        *,
-        key: Callable[[Item], str] | None = None,
-        at_once: int = AT_ONCE,
-        errors: Literal["raise", "return"] = "raise",
-        **options: Unpack[CallOptions],
-    ) -> list[R]: ...
+        self, function: Callable[[Transaction, Item], R], items: Iterable[Item], /, *,
+        key: Callable[[Item], str] | None = None, **options: Unpack[MapOptions],
+    ) -> list[R]: ...  # fmt: skip
     @overload
     async def map(
-        self,
-        function: Callable[[Item], R],
-        items: Iterable[Item],
-        /,
-        *,
-        key: Callable[[Item], str] | None = None,
-        at_once: int = AT_ONCE,
-        errors: Literal["raise", "return"] = "raise",
-        **options: Unpack[CallOptions],
-    ) -> list[R]: ...
+        self, function: Callable[[Item], Awaitable[R]], items: Iterable[Item], /, *,
+        key: Callable[[Item], str] | None = None, **options: Unpack[MapOptions],
+    ) -> list[R]: ...  # fmt: skip
+    @overload
+    async def map(
+        self, function: Callable[[Item], R], items: Iterable[Item], /, *,
+        key: Callable[[Item], str] | None = None, **options: Unpack[MapOptions],
+    ) -> list[R]: ...  # fmt: skip
     async def map(
         self,
         function: Any,
@@ -338,19 +333,24 @@ class Context:
         """
         branch = self._enter()
         if self._drive.cancel_asked:
-            await self._tell_cancel(branch)
+            await self._tell_cancel(branch, branch.next_set("map"))
         if isinstance(at_once, bool) or not isinstance(at_once, int) or at_once < 1:
             raise InvalidInput(f"ctx.map(at_once=) is a whole number of at least 1, not {at_once!r}")
         if errors not in ("raise", "return"):
             raise InvalidInput(f"ctx.map(errors=) is 'raise' or 'return', not {errors!r}")
         given = list(items)
         verb: Any = self.run if isinstance(function, Durable) else self.step
-        keys = _keys(given, key) if key is not None else None
+        check_mapped(function, options)
+        keys = branch_keys(given, key) if key is not None else None
         branch.busy = True
         try:
             calls = [partial(verb, function, item, **options) for item in given]
-            results = await self._branches.map(branch, "map", calls, keys, at_once)
-            return results if errors == "return" else _raised(results)
+            results, failed = await self._branches.map(branch, calls, keys, at_once)
+            if errors == "raise":
+                return raised_first(results, failed)
+            for place, error in failed.items():
+                results[place] = error
+            return results
         finally:
             branch.busy = False
 
@@ -359,7 +359,7 @@ class Context:
     async def sleep(self, duration: float | timedelta) -> None:
         """Rest for a while; no process need be there meanwhile, and the time does not slide when one dies."""
         seconds = checked_seconds("ctx.sleep", duration)
-        async with self._verb("sleep", seconds) as verb:
+        async with self._verb("a wait", "sleep", seconds) as verb:
             await verb.until("sleep", due_after=seconds)
 
     @overload
@@ -382,7 +382,7 @@ class Context:
         if not signals or not all(isinstance(signal, Signal) for signal in signals):
             raise InvalidInput(f"ctx.receive wants one or more hf.Signal, not {signals!r}")
         limit = checked_seconds("timeout=", timeout) if timeout is not None else None
-        async with self._verb("receive", [signal.name for signal in signals]) as verb:
+        async with self._verb("a wait", "receive", [signal.name for signal in signals]) as verb:
             found = await verb.receive(signals, limit)
         return found if found is None or len(signals) > 1 else found[1]
 
@@ -403,7 +403,7 @@ class Context:
         checked_text("the question", text, limits.QUESTION_BYTES)
         limit = checked_seconds("expires=", expires) if expires is not None else None
         known = dict(args) if args is not None else None
-        async with self._verb("ask", {"text": text, "show": show, "args": known}, key=key) as verb:
+        async with self._verb("a question", "ask", {"text": text, "show": show, "args": known}, key=key) as verb:
             return await verb.ask(text, show, known, limit)
 
     # Children
@@ -415,7 +415,7 @@ class Context:
         if not isinstance(what, Durable):
             raise InvalidInput(f"ctx.spawn wants a durable function, not {what!r}; decorate it with @hf.durable")
         body = what.encode_input(what.bind(args))
-        async with self._verb(what.name, Raw(body), key=key) as verb:
+        async with self._verb("a child", what.name, Raw(body), key=key, aliases=what.aliases) as verb:
             child = await verb.spawn(what, body, labels or {})
         return Child(self._verb, self._drive, child, verb.key, what.result)
 
@@ -430,9 +430,16 @@ class Context:
         child = await self.spawn(what, *args, key=key, labels=labels)
         return await child.result()
 
-    def _verb(self, name: str, form: Any, *, key: str | None = None) -> Verb:
+    def _verb(
+        self, what: str, name: str, form: Any, *, key: str | None = None, aliases: Sequence[str] = (), kept: bool = True
+    ) -> Verb:
         """Return the next place of the branch that this is called in, for a verb that waits or creates."""
-        return Verb(self, self._enter(), encode_name(name), form, key)
+        branch = self._enter()
+        step_key = branch.key(encode_name(name), key)
+        if aliases and not branch.past:
+            former = former_keys(step_key, [encode_name(alias) for alias in aliases])
+            step_key = self._drive.replay.known_as(branch.path, step_key, former)
+        return Verb(self, branch, what, step_key, form, kept)
 
     # Telling and taking
 
@@ -442,8 +449,8 @@ class Context:
         step_key = branch.key(encode_name(name), None)
         raw, blob, blobs, _ = store_value(_ANY, value, f"what {step_key} emits", self._drive.secrets)
         if self._drive.cancel_asked:
-            await self._tell_cancel(branch)
-        if self._ask(branch, step_key, None) is not FRESH:
+            await self._tell_cancel(branch, step_key)
+        if self._ask(branch, step_key, None, "news") is not FRESH:
             return
         branch.busy = True
         try:
@@ -455,7 +462,7 @@ class Context:
         """Return the time; the same on every replay. It is recorded with the next entry."""
         branch = self._enter()
         step_key = branch.key("now", None)
-        answer = self._ask(branch, step_key, None)
+        answer = self._ask(branch, step_key, None, "a value")
         if isinstance(answer, Recorded):
             micros = _INT.decode(answer.raw)
         else:
@@ -474,7 +481,7 @@ class Context:
         if not branch.past and self._drive.replay.peek(branch.path) not in (None, step_key):
             return False
         branch.count(encoded)
-        if self._ask(branch, step_key, None) is FRESH:
+        if self._ask(branch, step_key, None, "a value") is FRESH:
             self._drive.journal.note(e.ValueTaken(step=step_key, name="patched", raw=Raw(b"true")))
         return True
 
@@ -483,17 +490,19 @@ class Context:
 
         Raises:
             Continued: always; the code is left here.
+            InvalidInput: the arguments are not those of the function, or cannot be stored.
         """
         branch = self._enter()
         if branch is not self._root:
             raise Misuse("ctx.continue_as was called in a branch: only the run as a whole goes on anew")
         if self._drive.cancel_asked:
             await self._tell_cancel(branch)
-        try:
-            self._drive.replay.finish()
-        except Diverged as diverged:
-            raise self._drive.refuse(diverged) from None
-        raise Continued(args)
+        drive = self._drive
+        function = drive.function
+        assert function is not None
+        body = drive.secrets.redact(function.encode_input(function.bind(args)))
+        raw, blob, blobs, _ = store_value(_ANY, decode_any(body), f"the input of {function.name}", drive.secrets)
+        raise Continued(body, raw, blob, blobs)
 
     @property
     def random(self) -> Random:
@@ -511,7 +520,11 @@ class Context:
     @property
     def log(self) -> Any:
         """A logger bound to the run, silent on replay."""
-        return SILENT if self._drive.replay.replaying else self._drive.log
+        replay, task = self._drive.replay, current_task(self._loop)
+        branch = self._root if task is self._task else self._branches.of.get(task) if task is not None else None
+        # Of branches some may be replayed while others are past it.
+        replaying = replay.replaying if branch is None else replay.peek(branch.path) is not None
+        return SILENT if replaying else self._drive.log
 
 
 def kept(policy: str) -> bool:
@@ -523,31 +536,3 @@ def kept(policy: str) -> bool:
     if policy not in ("refuse", "keep"):
         raise InvalidInput(f"on_input_change= is 'refuse' or 'keep', not {policy!r}")
     return policy == "keep"
-
-
-def _raised(results: list[Any]) -> list[Any]:
-    """Return results, or raise the error of the first that failed."""
-    errors = [result for result in results if isinstance(result, Exception)]
-    if errors:
-        if len(errors) > 1:
-            errors[0].add_note(f"{len(errors) - 1} more of {len(results)} branches failed")
-        raise errors[0]
-    return results
-
-
-def _keys(items: Sequence[Any], key: Callable[[Any], str]) -> list[str]:
-    keys = [key(item) for item in items]
-    for one in keys:
-        if not isinstance(one, str) or not one or len(one.encode(errors="replace")) > limits.NAME_BYTES:
-            raise InvalidInput(f"ctx.map(key=) gives text of 1 to {limits.NAME_BYTES} bytes, not {one!r}")
-    if len(set(keys)) < len(keys):
-        twice = next(one for one in keys if keys.count(one) > 1)
-        raise InvalidInput(f"ctx.map(key=) gives {twice!r} to two items")
-    return keys
-
-
-def _close(codes: Sequence[Any]) -> None:
-    """Close coroutines that were never begun, so that nobody is warned of them."""
-    for code in codes:
-        if iscoroutine(code):
-            code.close()

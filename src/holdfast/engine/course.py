@@ -1,12 +1,10 @@
 """The course of a run under one lease: load it, run its code, and write how it ends or rests."""
 
 import asyncio
-from typing import Any, Final
-
-from msgspec import Raw
+from typing import Any
 
 from holdfast.core import entry as e
-from holdfast.core.codec import Codec, decode_any
+from holdfast.core import limits
 from holdfast.core.errors import (
     Damaged,
     Diverged,
@@ -17,15 +15,13 @@ from holdfast.core.errors import (
     StoreRefused,
     UnknownEntry,
 )
-from holdfast.core.post import CANCEL, RESUME
+from holdfast.core.post import CANCEL, CONTROLS, RESUME, RETRY
 from holdfast.core.status import Status
 from holdfast.engine.context import Context
 from holdfast.engine.drive import Continued, Drive, refusals
 from holdfast.engine.function import Durable
-from holdfast.engine.payload import error_info, is_failure, message_of, store_value
-from holdfast.store.value import Commit, RowChange
-
-_INPUT: Final = Codec(dict[str, Any])
+from holdfast.engine.payload import error_info, is_failure, message_of, raised, store_value
+from holdfast.store.value import Commit, RowChange, RunRow
 
 
 async def follow(drive: Drive, function: Durable[Any, *tuple[Any, ...]]) -> None:
@@ -39,76 +35,99 @@ async def follow(drive: Drive, function: Durable[Any, *tuple[Any, ...]]) -> None
         detail = f"it was started with version {drive.started.code} and is pinned to it"
         await drive.rest(Status.WAITING, "pinned", due_at=drive.store.now(), detail=detail, code=drive.code)
         return
-    if drive.state.status is Status.PAUSED and not await _is_let_go_on(drive):
-        await drive.rest_again(Status.PAUSED)
+    aside = _aside(drive.lease.row)
+    if (aside is not None or drive.state.status is Status.PAUSED) and await _rests_again(drive, aside):
         return
     if drive.lease.why != "started":
         drive.resumed()
-    row = drive.lease.row
-    if row.control_seq > row.seen_seq:
+    if drive.journal.control_seq:
         await drive.waits.look()
-    if drive.cancel_asked and drive.replay.is_empty:
-        # Its code has done nothing yet: there is nothing to clean up.
+    if drive.cancel_asked and (drive.replay.is_empty or aside is not None):
+        # Its code has done nothing yet, so that there is nothing to clean up; or it is what it was set aside for.
         await drive.finish(drive.cancelled_ending())
         return
-    body: bytes | Raw | None = None
+    drive.function = function
+    continued: Continued | None = None
+    try:
+        while continued := await _run(drive, function, continued.body if continued is not None else None):
+            await _continue(drive, continued)
+    except Parked:
+        return
+
+
+def _aside(row: RunRow) -> str | None:
+    """Say why a run that was woken only to be asked for something is not to be driven; None for any other."""
+    if row.status is Status.QUARANTINED:
+        return row.reason
+    if row.stalls > limits.STALLS:
+        return f"no_progress: {row.stalls - 1} workers died or gave up without a new entry"
+    return None
+
+
+async def _rests_again(drive: Drive, aside: str | None) -> bool:
+    """Let a run that is paused or set aside rest on, unless it was asked for more than that; say whether it does."""
     while True:
-        try:
-            await _run(drive, function, body)
-            return
-        except Continued as continued:
-            body = await _continue(drive, function, continued.arguments)
+        posts = await drive.answer(drive.store.inbox(drive.lease.row.run))
+        controls = [post.kind for post in posts if post.kind in CONTROLS]
+        asked = RETRY in controls if aside is not None else controls[-1:] == [RESUME]
+        if drive.cancel_asked or CANCEL in controls or asked:
+            return False
+        status, reason = Status.PAUSED, drive.lease.row.reason
+        if aside is not None:
+            status, reason = Status.QUARANTINED, aside
+        if await drive.rest_again(status, reason, progress=aside is None):
+            return True
 
 
-async def _is_let_go_on(drive: Drive) -> bool:
-    """Say whether a paused run was asked for more than to wait."""
-    posts = await drive.answer(drive.store.inbox(drive.lease.row.run))
-    return any(post.kind in (RESUME, CANCEL) for post in posts)
+async def _run(drive: Drive, function: Durable[Any, *tuple[Any, ...]], body: bytes | None) -> Continued | None:
+    """Call the code and write how it ends or rests; return with what it goes on from the top, if that is what it does.
 
-
-async def _run(drive: Drive, function: Durable[Any, *tuple[Any, ...]], body: bytes | Raw | None) -> None:
-    """Call the code and write how it ends or rests."""
+    Raises:
+        Parked: it rests.
+    """
     ending: e.RunFinished | None = None
+    continued: Continued | None = None
     blobs: Any = ()
     try:
         value = await function.function(Context(drive), **await _arguments(drive, function, body))
         _check_finished(drive)
         raw, blob, blobs, _ = store_value(function.result, value, f"the result of {function.name}", drive.secrets)
         ending = e.RunFinished(status=Status.COMPLETED, raw=raw, blob=blob)
-    except Parked:
-        return
+    except Continued as unwound:
+        _check_finished(drive)
+        continued = unwound
     except BaseException as error:
         told = drive.cancel_told and isinstance(error, asyncio.CancelledError) and not drive.stopping
         if not told and not is_failure(error):
             raise
         if not told:
+            _check_finished(drive, error)
             ending = _failure(error, drive)
     if drive.halted is not None and drive.refused is None:
         # The code went on after it was told to stop: what it made of that is not the run's.
-        if isinstance(drive.halted, Parked):
-            return
         raise drive.halted
-    if drive.cancel_asked and drive.refused is None:
-        # Whatever the code made of it: whoever asked for the end was told that it counts.
+    if drive.cancel_asked:
+        # Whatever the code made of it, or cannot: whoever asked for the end was told that it counts.
         error_of = ending.error if ending is not None else None
-        ending, blobs = drive.cancelled_ending(error_of), ()
-    if isinstance(drive.refused, Damaged):
+        await drive.finish(drive.cancelled_ending(error_of))
+    elif isinstance(drive.refused, Damaged):
         await drive.rest(Status.QUARANTINED, "damaged", detail=str(drive.refused))
     elif drive.refused is not None:
         now = drive.store.now()
         await drive.rest(Status.WAITING, "diverged", due_at=now, detail=str(drive.refused), code=drive.code)
     elif ending is not None:
         await drive.finish(ending, blobs)
+    else:
+        return continued
+    return None
 
 
-async def _continue(drive: Drive, function: Durable[Any, *tuple[Any, ...]], args: tuple[Any, ...]) -> bytes:
+async def _continue(drive: Drive, continued: Continued) -> None:
     """Begin another generation: what was recorded before it is not asked for again."""
-    body = drive.secrets.redact(function.encode_input(function.bind(args)))
-    raw, blob, blobs, _ = store_value(_INPUT, decode_any(body), f"the input of {function.name}", drive.secrets)
     generation = drive.state.generation + 1
-    await drive.write(e.RunContinued(generation=generation, raw=raw, blob=blob), blobs=blobs, drop=("*",))
+    entry = e.RunContinued(generation=generation, raw=continued.raw, blob=continued.blob)
+    await drive.write(entry, blobs=continued.blobs, drop=("*",))
     drive.begin_generation(generation)
-    return body
 
 
 def _failure(error: BaseException, drive: Drive) -> e.RunFinished:
@@ -116,17 +135,16 @@ def _failure(error: BaseException, drive: Drive) -> e.RunFinished:
     return e.RunFinished(status=Status.FAILED, reason=f"{info.type}: {info.message}"[:500], error=info)
 
 
-async def _arguments(
-    drive: Drive, function: Durable[Any, *tuple[Any, ...]], body: bytes | Raw | None
-) -> dict[str, Any]:
+async def _arguments(drive: Drive, function: Durable[Any, *tuple[Any, ...]], body: bytes | None) -> dict[str, Any]:
     """Return what the code is called with: `body`, or what the last generation was begun with."""
     started, row = drive.continued or drive.started, drive.lease.row
     assert started is not None
     blob = started.blob
     try:
-        if body is None:
-            body = started.raw if blob is None else await drive.answer(drive.store.blob(row.tenant, blob.digest))
-        return function.decode_input(body)
+        if body is not None:
+            return function.decode_input(body)
+        stored = started.raw if blob is None else await drive.answer(drive.store.blob(row.tenant, blob.digest))
+        return function.decode_input(stored)
     except (Damaged, NotFound) as error:
         raise drive.refuse(Damaged(run=row.run, seq=1, what=f"its input: {error}")) from error
     except InvalidValue as error:
@@ -134,11 +152,13 @@ async def _arguments(
         raise drive.refuse(Diverged(seq=1, recorded="another input", asked=asked)) from error
 
 
-def _check_finished(drive: Drive) -> None:
-    try:
-        drive.replay.finish()
-    except Diverged as diverged:
-        raise drive.refuse(diverged) from None
+def _check_finished(drive: Drive, error: BaseException | None = None) -> None:
+    """Refuse the run if more was recorded of its code than it asked for; where it raised, it once went on."""
+    if drive.halted is None and not drive.cancel_asked:
+        try:
+            drive.replay.finish(raised(error, drive.secrets) if error is not None else "")
+        except Diverged as diverged:
+            drive.refuse(diverged)
 
 
 async def quarantine(drive: Drive, error: Exception) -> None:

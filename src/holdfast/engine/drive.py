@@ -6,6 +6,7 @@ import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, NoReturn, TypeVar
 
+from msgspec import Raw
 from msgspec.structs import replace
 
 from holdfast.core import entry as e
@@ -22,9 +23,9 @@ from holdfast.engine.payload import Secrets
 from holdfast.engine.threads import Threads
 from holdfast.engine.waits import Waits
 from holdfast.journal.journal import Journal, load
-from holdfast.journal.replay import Replay
+from holdfast.journal.replay import Cancelled, Replay
 from holdfast.store.protocol import Pending, Store, Transaction
-from holdfast.store.value import Committed, InboxMoved, Lease, Outcome, Post, RowChange
+from holdfast.store.value import Committed, InboxMoved, Lease, NewBlob, Outcome, Post, RowChange
 
 _REPLAYED_AT_ONCE: Final = 200
 _MOST_REFUSALS: Final = 16
@@ -39,11 +40,11 @@ def refusals(refused: str, token: str) -> str:
 
 
 class Continued(Unwind):
-    """The code goes on from the top with other arguments."""
+    """The code goes on from the top with another input."""
 
-    def __init__(self, args: tuple[Any, ...]) -> None:
+    def __init__(self, body: bytes, raw: Raw, blob: e.BlobRef | None, blobs: Sequence[NewBlob]) -> None:
         super().__init__()
-        self.arguments = args
+        self.body, self.raw, self.blob, self.blobs = body, raw, blob, blobs
 
 
 class Surroundings:
@@ -78,11 +79,17 @@ class Drive:
         """True once the run is to be left: at its next entry that leaves no effect under way."""
         self.pausing: Post | None = None
         """Who asked that it be left for a pause."""
+        self.heeded: set[int] = set()
+        """Posts that asked for a pause or for its end; the next pause takes them out of the inbox."""
+        self.loaded = False
+        """True once the journal was read and can be written."""
         self.resting = False
         """True once the commit is asked for that ends or parks the run, and gives up the lease."""
         self.suspect = lease.row.stalls > 1
         """True while a run that its last owner left without progress has made none."""
         self.on_progress: Callable[[], None] = _nothing
+        self.on_spawn: Callable[[Durable[Any, *tuple[Any, ...]], RunId], None] = _nobody
+        """Told of every child that has not settled, and of its code."""
         self._replayed = 0
         self.refused: Diverged | Damaged | None = None
         """Why the run may not go on, once something it recorded does not fit."""
@@ -99,18 +106,19 @@ class Drive:
         """True once the code was told that the run shall end."""
         self.cleaned = False
         """True once the code has taken the one step that is left to it then."""
+        self.unheeded = 0
+        """How often it asked for more than that."""
         self.children: dict[str, RunId] = {}
         """Children that have not settled, by the step that spawned them; they end with this run."""
         self.settled: dict[str, e.ChildSettled] = {}
         """Those that have, since the run was loaded."""
         self.waits = Waits(self)
-        self.on_spawn: Callable[[Durable[Any, *tuple[Any, ...]], RunId], None] = _ignored
-        """Told of every child, with its code."""
         self.crowded: Callable[[], bool] = _never
         """Says whether other runs wait for this one's place."""
         self.draining: Callable[[], bool] = _never
         self.task: asyncio.Task[Any] | None = None
         """The code's outermost task."""
+        self.function: Durable[Any, *tuple[Any, ...]] | None = None
         self.chance: Callable[[], float] = random.random
 
     @property
@@ -185,20 +193,43 @@ class Drive:
             self.cancel_told = True
             self.task.cancel()
 
+    async def be_told(self) -> NoReturn:
+        """Wait where the code is told that the run shall end.
+
+        Raises:
+            CancelledError: always; the branches beside this one have come to their places.
+        """
+        self.loop.call_soon(self.tell_cancel)
+        await self.loop.create_future()
+        raise AssertionError("nobody sets it")
+
+    async def left_again(self, left: Cancelled) -> NoReturn:
+        """Wait to be cancelled where the code was before."""
+        if self.cancel_asked and left.seq > self.replay.cancel_seq:
+            self.loop.call_soon(self.tell_cancel)
+        await self.loop.create_future()
+        raise AssertionError("nobody sets it")
+
+    def tell_soon(self) -> None:
+        """Let code that does not ask for anything more be told too, once it has asked for all that was recorded."""
+        if not self.cancel_told and not self.replay.replaying:
+            self.loop.call_soon(self.tell_cancel)
+
     def lose(self, why: str) -> None:
         """Let the loss of the lease end the code: nothing more is recorded, whatever the code makes of it."""
         self.stopping = True
         self.halt(Lost(why))
 
-    async def leave(self) -> NoReturn:
+    async def leave(self) -> None:
         """Leave the code here, where all that it did is recorded, so that another worker may go on with it.
 
+        Returns when the pause that it was to be left for is over before it began.
+
         Raises:
-            CancelledError: always, as at a shutdown.
+            CancelledError: as at a shutdown.
             Parked: the run is paused.
         """
         await self.waits.until("leave", "", due_at=None)
-        raise asyncio.CancelledError
 
     async def replayed(self) -> None:
         """Count a replayed step, and now and then let the runs beside this one take their turn."""
@@ -227,9 +258,11 @@ class Drive:
             CancelledError: it was to be an intent, and the run shall end.
         """
         intent = bool(entries) and guarded
-        if self.handing and intent:
-            await self.leave()
-        while not await self.written(self.outbox.append(*entries, guarded=guarded, **rest)):
+        while True:
+            if self.handing and intent:
+                await self.leave()
+            if await self.written(self.outbox.append(*entries, guarded=guarded, **rest)):
+                break
             await self.waits.look()
             if intent and self.cancel_asked and not self.cleaned:
                 await self.loop.create_future()  # until the cancellation reaches this task
@@ -291,6 +324,8 @@ class Drive:
     ) -> None:
         """Call `work` in a transaction of the store and append the entry that it returns there."""
         while True:
+            if self.handing:
+                await self.leave()
             # Its own task, so that a cancellation of the code cannot part the transaction from its outcome.
             waiting = asyncio.ensure_future(self._transact(work, deadline_seconds, freed))
             while not waiting.done():
@@ -350,13 +385,11 @@ class Drive:
         while not await self.park(status, reason, due_at=due_at, detail=detail, code=code, seen=seen):
             pass
 
-    async def rest_again(self, status: Status) -> None:
-        """Give up the lease of a run that was woken for nothing; its journal has said already where it rests."""
+    async def rest_again(self, status: Status, reason: str, *, progress: bool) -> bool:
+        """Give up the lease of a run that was woken for nothing; False when a post came that nobody has looked at."""
         row = self.lease.row
-        change = RowChange(
-            status=status, reason=row.reason, due_at=row.due_at, refused=row.refused, seen_seq=self.journal.inbox_seq
-        )
-        await self.written(self.outbox.append(change=change, progress=False))
+        change = RowChange(status=status, reason=reason, refused=row.refused, seen_seq=self.journal.inbox_seq)
+        return await self.written(self.outbox.append(change=change, progress=progress))
 
     async def park(
         self, status: Status, reason: str, *, due_at: int | None = None, step: str | None = None, detail: str = "",
@@ -440,7 +473,7 @@ def _nothing() -> None:
     return None
 
 
-def _ignored(what: Any, run: RunId) -> None:
+def _nobody(code: Any, child: RunId) -> None:
     return None
 
 

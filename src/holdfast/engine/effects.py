@@ -88,6 +88,8 @@ class StepCall:
 
     async def answer(self, answer: r.Answer) -> Any:
         """Act on what the journal recorded for this step."""
+        if self.drive.cancel_asked and not self.drive.cancel_told:
+            await self._leave_open(answer)
         match answer:
             case r.Fresh():
                 return await self.attempt(1)
@@ -97,7 +99,7 @@ class StepCall:
             case r.Failed(error=error, attempts=attempts):
                 raise StepError(step=self.key, type=error.type, message=error.message, attempts=attempts)
             case r.Cancelled():
-                return await asyncio.get_running_loop().create_future()
+                await self.drive.left_again(answer)
             case r.Retrying(attempt=attempt, retry_at=retry_at):
                 await self._wait_until(retry_at, attempt)
                 return await self.attempt(attempt + 1)
@@ -111,6 +113,19 @@ class StepCall:
                 return await self._doubt("crash", answer, None)
             case r.Interrupted():
                 return await self.attempt(answer.attempt + 1)
+
+    async def _leave_open(self, answer: r.Answer) -> None:
+        """Let the code be told at a step without an outcome that the run shall end: no other attempt is made."""
+        if not isinstance(answer, r.Interrupted | r.InQuestion | r.Retrying | r.Reopened):
+            return
+        try:
+            await self.drive.be_told()
+        except asyncio.CancelledError as error:
+            if isinstance(answer, r.Interrupted | r.InQuestion):
+                self.cancelled(error, answer.attempt)
+            elif not self.drive.stopping:
+                self._record_cancel(answer.attempt)
+            raise
 
     async def _load(self, recorded: r.Recorded) -> Any:
         drive = self.drive

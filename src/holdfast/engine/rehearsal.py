@@ -95,8 +95,8 @@ class _Rehearsal(Replay):
         super().__init__()
         self._drive = drive
 
-    def ask(self, branch: str, key: str, digest: str | None, also: Sequence[str] = ()) -> Answer:
-        answer = super().ask(branch, key, digest, also)
+    def ask(self, branch: str, key: str, digest: str | None, what: str | None = None) -> Answer:
+        answer = super().ask(branch, key, digest, what)
         if not isinstance(answer, _CLOSED):
             raise self._drive.halt(_Reached(key))
         return answer

@@ -10,7 +10,7 @@ from msgspec import Raw
 
 from holdfast.core import entry as e
 from holdfast.core.codec import Codec, canonical
-from holdfast.core.errors import InvalidValue, RunError
+from holdfast.core.errors import Damaged, Diverged, InvalidValue, NotFound, RunError
 from holdfast.core.ids import RunId
 from holdfast.core.post import ANSWER, SETTLED, SIGNAL, AnswerBody, Settlement, SignalBody
 from holdfast.core.signal import Decision, Signal
@@ -33,40 +33,62 @@ _ANY: Final = Codec(Any)
 
 
 class Verb:
-    """One place in a branch, held while it is used in `async with`."""
+    """One place in a branch, held while it is used in `async with`.
 
-    def __init__(self, context: "Context", branch: Branch, name: str, form: Any, key: str | None) -> None:
-        self._context, self._branch, self._drive = context, branch, context._drive
-        self.key = branch.key(name, key)
+    One that is not `kept` is only recorded when the run's own code cancels it; otherwise it takes no place.
+    """
+
+    def __init__(self, context: "Context", branch: Branch, what: str, key: str, form: Any, kept: bool) -> None:
+        self._context, self._branch, self._drive, self._what = context, branch, context._drive, what
+        self.key, self._kept = key, kept
         self.digest = sha256(canonical(form, f"the input of {self.key}")).hexdigest()
         self._answer: r.Answer = r.FRESH
+
+    @property
+    def is_recorded(self) -> bool:
+        """True when this is the next place that the journal has in its branch."""
+        return self._drive.replay.peek(self._branch.path) == self.key
 
     async def __aenter__(self) -> "Verb":
         context, branch, drive = self._context, self._branch, self._drive
         if drive.cancel_asked:
-            await context._tell_cancel(branch)
-        self._answer = r.FRESH if branch.past else context._ask(branch, self.key, self.digest)
+            await context._tell_cancel(branch, self.key)
+        if not branch.past and (self._kept or self.is_recorded):
+            self._answer = context._ask(branch, self.key, self.digest, self._what)
         branch.busy = True
-        if drive.late and drive.is_late():
-            self._record_cancel()
+        try:
+            await self._enter()
+        except BaseException:
             branch.busy = False
+            raise
+        return self
+
+    async def _enter(self) -> None:
+        drive = self._drive
+        if drive.handing and self._answer is r.FRESH:
+            await drive.leave()
+        if drive.late and not isinstance(self._answer, r.CLOSED) and drive.is_late():
+            self._record_cancel()
             raise asyncio.CancelledError
         if isinstance(self._answer, r.Cancelled):
-            # The code cancelled this wait, and will again.
-            await drive.loop.create_future()
-        return self
+            # The code cancelled this wait, and will again; or it was told there that the run shall end.
+            await drive.left_again(self._answer)
 
     async def __aexit__(self, *error: object) -> None:
         self._branch.busy = False
+        if self._drive.cancel_asked:
+            self._drive.tell_soon()
 
     def _record_cancel(self) -> None:
         info = e.ErrorInfo(type="CancelledError", message="cancelled by the run's own code")
         self._drive.write_soon(e.StepFailed(step=self.key, digest=self.digest, error=info, cancelled=True))
 
-    async def _wait(self, kind: str, due_at: int | None, takes: Callable[[Post], bool] | None, **rest: Any) -> Any:
+    async def _wait(
+        self, kind: str, due_at: int | None, takes: Callable[[Post], bool] | None, step: str | None = None, **rest: Any
+    ) -> Any:
         """Wait, and record it if the run's own code cancels that."""
         try:
-            return await self._drive.waits.until(kind, self.key, due_at=due_at, takes=takes, **rest)
+            return await self._drive.waits.until(kind, step or self.key, due_at=due_at, takes=takes, **rest)
         except asyncio.CancelledError:
             if not self._drive.stopping:
                 self._record_cancel()
@@ -197,6 +219,26 @@ class Verb:
         drive.children[self.key] = new.row.run
         return new.row.run
 
+    async def settled(self, step: str, child: RunId) -> e.ChildSettled:
+        """Wait until a child has ended, and record how."""
+        drive = self._drive
+
+        def takes(post: Post) -> bool:
+            return post.kind == SETTLED and post.key == f"{SETTLED}/{child}"
+
+        post = await self._wait("child", None, takes, step=step, name=child, detail=child)
+        if post is None:
+            return drive.settled[step]  # another branch waited for it too, and took it
+        body = msgspec.json.decode(post.body, type=Settlement)
+        entry = e.ChildSettled(
+            step=step, child=child, status=body.status, error=body.error, raw=body.value, blob=body.blob
+        )
+        await drive.write(entry, consumed=(post.seq,))
+        drive.settled[step] = entry
+        drive.children.pop(step, None)
+        drive.waits.settle(step)
+        return entry
+
 
 class Child(Generic[R]):
     """A handle to a child run."""
@@ -213,40 +255,36 @@ class Child(Generic[R]):
         Raises:
             RunError: it failed or was cancelled.
         """
-        drive = self._drive
-        settled = drive.replay.settlement(self._step) or drive.settled.get(self._step)
-        if settled is None:
-            settled = await self._settle()
+        verb = self._verb("a wait", "result", self._step, kept=False)
+        settled = self._settlement()
+        if settled is None or verb.is_recorded:
+            async with verb:
+                settled = await verb.settled(self._step, self.id)
         if settled.status is not Status.COMPLETED:
             error = msgspec.to_builtins(settled.error) if settled.error is not None else None
             reason = settled.error.message if settled.error is not None else str(settled.status)
             raise RunError(run=self.id, status=settled.status, reason=reason, error=error)
-        what = f"the result of run {self.id}"
+        return await self._load(settled)
+
+    def _settlement(self) -> e.ChildSettled | None:
+        return self._drive.replay.settlement(self._step) or self._drive.settled.get(self._step)
+
+    async def _load(self, settled: e.ChildSettled) -> R:
+        drive, what = self._drive, f"the result of run {self.id}"
         tenant = drive.lease.row.tenant
-        value: R = await drive.answer(load_value(drive.store, tenant, self._codec, settled.raw, settled.blob, what))
+        try:
+            value: R = await drive.answer(load_value(drive.store, tenant, self._codec, settled.raw, settled.blob, what))
+        except (Damaged, NotFound) as error:
+            raise drive.refuse(Damaged(run=drive.lease.row.run, seq=None, what=f"{what}: {error}")) from error
+        except InvalidValue as error:
+            asked = f"it as {self._codec.annotation!r}, which its child's result is not"
+            raise drive.refuse(Diverged(seq=settled.seq, recorded=f"{self._step!r}", asked=asked)) from error
         return value
-
-    async def _settle(self) -> e.ChildSettled:
-        drive = self._drive
-        post = await drive.waits.until(
-            "child", self._step, due_at=None, name=self.id, detail=self.id, takes=self._is_mine
-        )
-        assert post is not None
-        body = msgspec.json.decode(post.body, type=Settlement)
-        entry = e.ChildSettled(
-            step=self._step, child=self.id, status=body.status, error=body.error, raw=body.value, blob=body.blob
-        )
-        drive.settled[self._step] = entry
-        drive.children.pop(self._step, None)
-        await drive.write(entry, consumed=(post.seq,))
-        return entry
-
-    def _is_mine(self, post: Post) -> bool:
-        return post.kind == SETTLED and post.key == f"{SETTLED}/{self.id}"
 
     async def signal(self, signal: Signal[Any], value: Any = None) -> None:
         """Send the child a signal; once, however often this run is resumed."""
         body, _ = signal.codec.round_trip(value, f"signal {signal.name}")
+        body = self._drive.secrets.redact(body)
         post = NewPost(
             run=self.id, kind=SIGNAL, key=f"{self._drive.lease.row.run}/{{}}",
             body=msgspec.json.encode(SignalBody(signal.name, Raw(body))),
@@ -258,7 +296,7 @@ class Child(Generic[R]):
         await self._send("cancel", cancel_post(self.id, reason), [self.id, reason])
 
     async def _send(self, name: str, post: NewPost, form: Any) -> None:
-        async with self._verb(name, form) as verb:
+        async with self._verb("a step", name, form) as verb:
             if isinstance(verb._answer, r.Recorded):
                 return
             sent = msgspec.structs.replace(post, key=post.key.format(verb.key))

@@ -77,6 +77,9 @@ class Waits:
             Parked: the run rests; its code is left here.
         """
         loop = self._drive.loop
+        if self._drive.cancel_asked and not self._drive.cancel_told:
+            # What it had left when it was told is still open, and is left again.
+            loop.call_soon(self._drive.tell_cancel)
         waiting = Waiting(e.Wait(kind, step, name, due_at), detail, takes, loop.create_future())
         self._waiting.append(waiting)
         self._since = loop.time()
@@ -94,6 +97,12 @@ class Waits:
             raise
         finally:
             self._waiting.remove(waiting)
+
+    def settle(self, step: str) -> None:
+        """End what other branches wait for in that step, whose post one of them took."""
+        for waiting in self._waiting:
+            if waiting.said.step == step and not waiting.future.done():
+                waiting.future.set_result(None)
 
     def wake(self) -> None:
         """Look again: something was posted, or a branch began, ended or waits."""
@@ -164,6 +173,9 @@ class Waits:
         for waiting in self._waiting:
             if waiting.future.done():
                 continue
+            if waiting.said.kind == _LEAVING and not self._drive.handing:
+                waiting.future.set_result(None)
+                continue
             found = next((post for post in posts if self._fits(waiting, post)), None)
             if found is not None:
                 self._taken.add(found.seq)
@@ -205,7 +217,7 @@ class Waits:
         if drive.pausing is not None:
             asked = msgspec.json.decode(drive.pausing.body, type=Control)
             return await drive.park(
-                Status.PAUSED, "paused", detail=asked.reason, waits=waits, consumed=(drive.pausing.seq,)
+                Status.PAUSED, "paused", detail=asked.reason, waits=waits, consumed=sorted(drive.heeded)
             )
         first = min(self._waiting, key=lambda waiting: _BY_INTEREST.index(waiting.said.kind))
         return await drive.park(
@@ -237,13 +249,15 @@ class Waits:
         if not controls:
             return
         drive.journal.control_seq = max(drive.journal.control_seq, controls[-1].seq)
-        for post in controls:
-            if post.kind == CANCEL:
-                if not drive.cancel_asked:
-                    await self._cancel(post)
-            elif post.kind in (PAUSE, RESUME):
-                drive.pausing = post if post.kind == PAUSE else None
-                drive.handing = drive.pausing is not None or drive.draining()
+        ends = next((post for post in controls if post.kind == CANCEL), None)
+        pauses = [post for post in controls if post.kind in (PAUSE, RESUME)]
+        drive.heeded |= {post.seq for post in pauses}
+        # The last word counts, and against an end that was asked for a pause does not.
+        pausing = bool(pauses) and pauses[-1].kind == PAUSE and ends is None and not drive.cancel_asked
+        drive.pausing = pauses[-1] if pausing else None
+        drive.handing = pausing or drive.draining()
+        if ends is not None and not drive.cancel_asked:
+            await self._cancel(ends)
 
     async def _cancel(self, post: Post) -> None:
         drive = self._drive
@@ -253,4 +267,7 @@ class Waits:
         entry = e.CancelReceived(post=post.seq, by=asked.by, reason=drive.cancel_reason)
         self._taken.add(post.seq)
         await drive.written(drive.outbox.append(entry, consumed=(post.seq,)))
-        drive.tell_cancel()
+        drive.replay.cancel_seq = drive.journal.seq
+        # Code that still asks for what was recorded is told when it has come to the end of that.
+        if not drive.replay.replaying:
+            drive.tell_cancel()

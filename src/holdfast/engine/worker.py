@@ -100,10 +100,12 @@ class Worker:
             self._only.add(run)
             self._space.set()
 
-    def _spawned(self, what: Durable[Any, *tuple[Any, ...]], run: RunId) -> None:
-        """Be ready to drive a child of a run that is driven here."""
-        self._app.add(what)
-        self.add_run(run)
+    def _adopt(self, code: Durable[Any, *tuple[Any, ...]], child: RunId) -> None:
+        """Let a narrowed worker drive the children of its runs too, whose code nobody has named to it."""
+        if self._only is not None:
+            if self._app.get(code.name) is None:
+                self._app.add(code)
+            self.add_run(child)
 
     def take(self, lease: Lease) -> None:
         """Drive a run whose lease is at hand; one that came too late for this worker is left to be given up."""
@@ -251,7 +253,7 @@ class Worker:
         assert function is not None
         drive = Drive(self._store, lease, self._around, self._app.code(function), self._app.token(function))
         drive.on_progress, drive.handing = self._space.set, self._draining
-        drive.on_spawn = self._spawned
+        drive.on_spawn = self._adopt
         drive.crowded, drive.draining = lambda: self._full, lambda: self._draining
         task = self._driving[run][0]
         self._driving[run] = (task, drive)

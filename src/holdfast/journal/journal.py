@@ -39,6 +39,11 @@ class Journal:
         """The right that this journal writes under."""
         return self._lease
 
+    @property
+    def seq(self) -> int:
+        """The number of the last entry that was asked for."""
+        return self._seq
+
     def note(self, entry: Entry) -> None:
         """Write `entry` together with whatever is appended next."""
         self._noted.append(entry)
@@ -80,6 +85,11 @@ class Journal:
             entries, self._noted = (*self._noted, *entries), []
         else:
             self._taken = []
+        return self._commit_of(entries, blobs, change, guarded, rest)
+
+    def _commit_of(
+        self, entries: Sequence[Entry], blobs: Sequence[NewBlob], change: RowChange | None, guarded: bool, rest: Any
+    ) -> Commit:
         at = self._now()
         after, previous = self._before = self._seq, self._head
         seq, head, run = after, previous, self._run
@@ -110,17 +120,21 @@ class Journal:
 
         What `work` raises is raised here, and nothing was written.
         """
-        seq, head, noted = self._seq, self._head, self._noted
+        seq, head = self._seq, self._head
+        # Taken out, because `work` runs in a thread: what other branches note meanwhile belongs to a later commit.
+        noted, self._noted = self._noted, []
 
         def run(transaction: Transaction) -> Commit:
-            self._seq, self._head, self._noted = seq, head, list(noted)
-            return self._change((work(transaction),), (), None, True, {"freed": freed})
+            self._seq, self._head = seq, head
+            return self._commit_of((*noted, work(transaction)), (), None, True, {"freed": freed})
 
         try:
-            return await self._store.transact(self._lease, run, deadline_seconds=deadline_seconds)
-        except Exception:
-            self._seq, self._head, self._noted = seq, head, noted
+            outcome = await self._store.transact(self._lease, run, deadline_seconds=deadline_seconds)
+        except BaseException:
+            self._seq, self._head, self._noted = seq, head, noted + self._noted
             raise
+        self._taken = noted
+        return outcome
 
     def take_back(self) -> None:
         """Forget the last append, which was refused or failed before anything was written.
