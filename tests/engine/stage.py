@@ -148,3 +148,10 @@ async def asked(run: hf.Run[Any]) -> Any:
     await seen(run, lambda entry: isinstance(entry, hf.events.QuestionAsked))
     (question,) = await run.questions()
     return question
+
+
+async def until(so: Callable[[], bool]) -> None:
+    """Wait until something is so that rings no bell."""
+    async with asyncio.timeout(_SECONDS):
+        while not so():  # noqa: ASYNC110 - it is the engine's own state, which nobody announces
+            await asyncio.sleep(0)
