@@ -1,6 +1,7 @@
 """Cancel: wherever a run stands, it ends as cancelled, once, and its code may clean up with one step."""
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -17,7 +18,7 @@ from holdfast.engine.family import cancel_post
 from holdfast.journal.journal import Journal, load
 from holdfast.store.memory import MemoryStore
 from holdfast.store.value import Page
-from tests.engine.stage import Hurdle, Stage, ending_of, entries_of, kinds_of, parked, paused, seen, soon
+from tests.engine.stage import Hurdle, Stage, ending_of, entries_of, kinds_of, parked, paused, seen, soon, until
 from tests.engine.test_cancel import Unhurried
 
 GO = hf.Signal("go", str)
@@ -283,10 +284,8 @@ async def test_code_that_swallows_every_cancel_in_a_loop_neither_hangs_nor_lives
     @hf.durable
     async def deaf(ctx: hf.Context) -> None:
         while True:
-            try:
+            with contextlib.suppress(asyncio.CancelledError):
                 await ctx.sleep(3600)
-            except asyncio.CancelledError:
-                pass
 
     async with stage.open(deaf, idle) as runtime:
         run = await runtime.start(deaf)
@@ -317,7 +316,8 @@ async def test_an_error_of_the_clean_up_is_kept_with_the_ending(stage: Stage) ->
         await run.cancel("enough")
         assert await ending_of(run) == CANCELLED
         info = await run.info()
-    assert info.error is not None and "ConnectionError: down" in info.error["message"]
+    assert info.error is not None
+    assert "ConnectionError: down" in info.error["message"]
 
 
 async def test_a_finished_run_cannot_be_cancelled(every: Stage) -> None:
@@ -376,7 +376,7 @@ class Posting(MemoryStore):
 
 
 async def test_a_cancel_that_comes_between_the_claim_and_the_load_counts() -> None:
-    """What the row of the claim did not know, the row of the load does: nobody looks for it twice, so once it must be."""
+    """What the row of the claim did not know, that of the load does: it is not taken for seen."""
     store, called = Posting(), list[str]()
 
     @hf.durable
@@ -394,7 +394,7 @@ async def test_a_cancel_that_comes_between_the_claim_and_the_load_counts() -> No
 
 @pytest.mark.parametrize("follows", ["step", "sleep"])
 async def test_a_cancel_that_comes_while_a_result_is_written_leaves_the_clean_up_its_step(follows: str) -> None:
-    """The written step counts, the code is told at its next verb, and the one step that is left is not used up there."""
+    """The written step counts, and the code is told at its next verb, which does not use up the step that is left."""
     store, performed = Unhurried(), list[str]()
 
     async def first() -> str:
@@ -419,13 +419,10 @@ async def test_a_cancel_that_comes_while_a_result_is_written_leaves_the_clean_up
         assert runtime._worker is not None
         drive = runtime._worker._driving[run.id][1]
         assert drive is not None
-        async with asyncio.timeout(20):
-            while len(store.waiting) < 2:
-                await asyncio.sleep(0)
-            answer, outcome = store.waiting.pop()  # that of the entry which the cancel became
-            answer.set_result(outcome)
-            while not drive.cancel_told:
-                await asyncio.sleep(0)
+        await until(lambda: len(store.waiting) == 2)
+        answer, outcome = store.waiting.pop()  # that of the entry which the cancel became
+        answer.set_result(outcome)
+        await until(lambda: drive.cancel_told)
         store.acknowledge()
         assert await ending_of(run) == CANCELLED
     assert performed == ["clean up"]
@@ -554,3 +551,22 @@ async def test_a_quarantined_run_is_cancelled_without_its_code(every: Stage) -> 
         await seen(run, lambda entry: isinstance(entry, events.RunFinished))
         assert (await run.info()).status is Status.CANCELLED
     assert called == []
+
+
+async def test_no_branch_begins_an_effect_after_the_cancel_that_another_was_refused_for() -> None:
+    """Two intents stand in line when the cancel comes: that the first was refused does not let the second pass."""
+    store, performed = MemoryStore(), list[str]()
+
+    async def pay(what: str) -> None:
+        performed.append(what)
+
+    @hf.durable
+    async def tale(ctx: hf.Context) -> None:
+        store._post(cancel_post(RunId(ctx.run_id), "enough"))
+        await ctx.gather(ctx.step(pay, "a", effect="once"), ctx.step(pay, "b", effect="once"))
+
+    async with hf.open(store, hf.App(tale)) as runtime:
+        run = await runtime.start(tale)
+        assert await ending_of(run) == CANCELLED
+        assert "StepStarted" not in await kinds_of(run)
+    assert performed == []
