@@ -15,10 +15,21 @@ from holdfast.core.cursor import Cursor
 from holdfast.core.ids import RunId, new_worker_id
 from holdfast.core.status import Status
 from holdfast.engine.family import cancel_post
-from holdfast.journal.journal import Journal, load
 from holdfast.store.memory import MemoryStore
 from holdfast.store.value import Page
-from tests.engine.stage import Hurdle, Stage, ending_of, entries_of, kinds_of, parked, paused, seen, soon, until
+from tests.engine.stage import (
+    Hurdle,
+    Stage,
+    ending_of,
+    entries_of,
+    hear_cancel_and_die,
+    kinds_of,
+    parked,
+    paused,
+    seen,
+    soon,
+    until,
+)
 from tests.engine.test_cancel import Unhurried
 
 GO = hf.Signal("go", str)
@@ -104,19 +115,6 @@ class Tale:
         self.code = tale
 
 
-async def hear_cancel_and_die(stage: Stage, run: RunId) -> None:
-    """Be a worker that dies as soon as the cancel has become an entry."""
-    store, worker = await stage.store(), new_worker_id()
-    await store.register(worker, lock=None)
-    await store.post(cancel_post(run, "enough"))
-    (lease,) = await store.claim(worker, {"tale": ""}, limit=1, runs=[run])
-    journal = Journal(store, lease, await load(store, run, lambda entry: None))
-    (post,) = await store.inbox(run)
-    await journal.append(events.CancelReceived(post=post.seq, reason="cancelled: enough"), consumed=(post.seq,))
-    await store.void(worker, why="test")
-    await store.close()
-
-
 def endings(entries: list[Any]) -> list[Status]:
     """Return the statuses of all endings."""
     return [entry.status for entry in entries if isinstance(entry, events.RunFinished)]
@@ -167,7 +165,7 @@ async def test_a_worker_that_dies_right_after_the_cancel_leaves_the_clean_up_to_
     async with stage.open(tale.code, idle) as runtime:
         run = await runtime.start(tale.code)
         await parked(run, rest)
-    await hear_cancel_and_die(stage, run.id)
+    await hear_cancel_and_die(stage, run.id, "tale")
     async with stage.open(tale.code, idle) as runtime:
         run = await runtime.get(run.id)
         assert await ending_of(run) == CANCELLED

@@ -56,6 +56,20 @@ async def follow(drive: Drive, function: Durable[Any, *tuple[Any, ...]]) -> None
             body = await _continue(drive, function, continued.arguments)
 
 
+async def end(drive: Drive) -> None:
+    """End a run whose end was asked for, and whose code nobody has."""
+    try:
+        await drive.load()
+    except (Damaged, UnknownEntry, InvalidValue) as error:
+        await _set_aside(drive, error)
+        return
+    if drive.lease.why != "started":
+        drive.resumed()
+    await drive.waits.look()
+    if drive.cancel_asked:
+        await drive.finish(drive.cancelled_ending())
+
+
 def _aside(row: RunRow) -> str | None:
     """Say why a run that was woken only to be asked for something is not to be driven; None for any other."""
     if row.status is Status.QUARANTINED:
