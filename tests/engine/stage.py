@@ -142,7 +142,7 @@ async def ending_of(run: hf.Run[Any]) -> tuple[hf.Status, str]:
     try:
         value = await run.result(timeout=_SECONDS)
     except hf.RunError as error:
-        return error.status, error.reason
+        return hf.Status(error.status), error.reason
     raise AssertionError(f"it returned {value!r}")
 
 

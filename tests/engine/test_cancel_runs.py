@@ -216,7 +216,7 @@ async def test_a_run_under_way_is_cancelled_where_it_is(every: Stage, kind: str)
             elif kind == "own":
                 await hurdle()
             else:
-                await ctx.step(hurdle, effect="repeat" if kind == "async" else kind)  # type: ignore[arg-type]
+                await ctx.step(hurdle, effect=hf.Effect("repeat" if kind == "async" else kind))
         finally:
             await ctx.step(clean_up)
 

@@ -29,6 +29,7 @@ async def test_a_decision_ends_the_wait_with_who_and_why(every: Stage) -> None:
         assert (question.run, question.text, question.show, question.args) == (
             run.id, "Refund?", {"order": 42}, {"cents": 500},
         )  # fmt: skip
+        assert question.expires_at is not None
         assert question.expires_at - question.asked_at == timedelta(hours=1)
         await runtime.answer(question, True, by="ann", note="it was broken")
         assert await run.result(timeout=20) == [True, "ann", "it was broken", {"cents": 500}, False]

@@ -79,7 +79,9 @@ async def test_a_receive_gives_up_at_its_time(every: Stage) -> None:
 
     @hf.durable
     async def tale(ctx: hf.Context) -> list[int | None]:
-        return [await ctx.receive(PAID, timeout=60), await ctx.receive(PAID)]
+        first = await ctx.receive(PAID, timeout=60)
+        second = await ctx.receive(PAID)
+        return [first, second]
 
     async with every.open(tale) as runtime:
         run = await runtime.start(tale)
@@ -140,7 +142,7 @@ async def test_a_value_of_the_wrong_type_is_passed_over(every: Stage) -> None:
     async with every.open(work=False) as runtime:
         run = await runtime.get(run.id)
         with pytest.raises(InvalidValue):
-            await run.signal(PAID, "seven")  # type: ignore[arg-type]
+            await run.signal(PAID, "seven")  # type: ignore[misc]
 
 
 async def test_a_value_of_the_wrong_type_does_not_put_the_time_off(every: Stage) -> None:
@@ -245,7 +247,7 @@ async def test_what_is_not_a_signal_is_refused_by_name(stage: Stage) -> None:
     async def tale(ctx: hf.Context) -> str:
         for wrong in ((), ("paid",)):
             with pytest.raises(InvalidInput, match=r"hf\.Signal"):
-                await ctx.receive(*wrong)  # type: ignore[call-overload]
+                await ctx.receive(*wrong)
         return "refused"
 
     async with stage.open(tale) as runtime:

@@ -238,7 +238,8 @@ async def test_a_run_whose_branches_all_wait_rests_for_the_soonest(every: Stage)
 
     @hf.durable
     async def tale(ctx: hf.Context) -> list[Any]:
-        return list(await ctx.gather(ctx.sleep(60), ctx.receive(GO, timeout=120), ctx.sleep(30)))
+        received = ctx.receive(GO, timeout=120)
+        return list(await ctx.gather(ctx.sleep(60), received, ctx.sleep(30)))
 
     async with every.open(tale) as runtime:
         run = await runtime.start(tale)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, overload
 
 from holdfast.core import limits
 from holdfast.core.codec import Codec
@@ -14,7 +14,11 @@ T = TypeVar("T")
 class Signal(Generic[T]):
     """A named message that runs wait for by `ctx.receive`; `type` is what it carries."""
 
-    def __init__(self, name: str, type: type[T] | Any = Any) -> None:
+    @overload
+    def __init__(self, name: str, type: type[T]) -> None: ...
+    @overload
+    def __init__(self: "Signal[Any]", name: str, type: Any = Any) -> None: ...
+    def __init__(self, name: str, type: Any = Any) -> None:
         self.name = checked_text("a signal's name", name, limits.NAME_BYTES)
         self.type = type
 
