@@ -1,4 +1,4 @@
-"""What a run's branches wait for: posts and times. When all of them wait, the run rests."""
+"""What a run's branches wait for, posts and times, and how the run rests when all of them wait."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
