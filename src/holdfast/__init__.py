@@ -1,5 +1,8 @@
 """Holdfast: a durable runtime for AI agents."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from holdfast import events
 from holdfast.client.protocol import Client, RunInfo
 from holdfast.client.run import Run
@@ -14,6 +17,7 @@ from holdfast.core.errors import (
     StepError,
     ToolError,
 )
+from holdfast.core.limit import Limit
 from holdfast.core.retry import Retry
 from holdfast.core.signal import Decision, Signal
 from holdfast.core.status import NOT_DONE, Effect, Status
@@ -25,6 +29,16 @@ from holdfast.engine.verb import Child
 from holdfast.runtime import Runtime, open, run
 from holdfast.store.protocol import Transaction
 from holdfast.stream.event import Event
+
+if TYPE_CHECKING:
+    from holdfast import testing as testing
+else:
+
+    def __getattr__(name: str) -> object:
+        if name == "testing":  # what programs do not need, they do not load
+            return import_module("holdfast.testing")
+        raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
+
 
 __version__ = "0.1.0"
 
@@ -42,6 +56,7 @@ __all__ = [
     "Event",
     "HoldfastError",
     "InDoubt",
+    "Limit",
     "NotFound",
     "Retry",
     "Run",

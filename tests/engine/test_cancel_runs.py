@@ -568,3 +568,25 @@ async def test_no_branch_begins_an_effect_after_the_cancel_that_another_was_refu
         assert await ending_of(run) == CANCELLED
         assert "StepStarted" not in await kinds_of(run)
     assert performed == []
+
+
+async def test_a_run_that_is_pinned_to_code_which_is_not_here_is_cancelled(every: Stage) -> None:
+    """The code that is here must not be called for it, and the run ends all the same."""
+    called = list[str]()
+
+    @hf.durable
+    async def tale(ctx: hf.Context) -> None:
+        await ctx.receive(GO)
+
+    @hf.durable(name="tale")
+    async def later(ctx: hf.Context) -> None:
+        called.append("later")
+
+    async with every.open(tale, version="1") as runtime:
+        run = await runtime.start(tale, pin=True)
+        await parked(run, "signal")
+    async with every.open(later, version="2") as runtime:
+        run = await runtime.get(run.id)
+        assert await run.cancel("enough")
+        assert await ending_of(run) == CANCELLED
+    assert called == []

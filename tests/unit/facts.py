@@ -122,6 +122,7 @@ def resumed(fence: int) -> e.Entry:
     """Return a resume under a fence."""
     return e.RunResumed(worker=OTHER, fence=fence, attempt=2, why="claimed")
 
+
 ADDED: tuple[e.Entry, ...] = (
     e.CancelReceived(post=4, by="ann", reason="cancelled: no need"),
     e.CancelReceived(post=4),

@@ -98,7 +98,9 @@ def test_the_vectors_hold_every_kind_twice() -> None:
 
 
 @pytest.mark.parametrize(
-    ("entry", "vector"), list(zip((*FULL, *LEAST, *ADDED), VECTORS, strict=True)), ids=lambda value: getattr(value, "type", "")
+    ("entry", "vector"),
+    list(zip((*FULL, *LEAST, *ADDED), VECTORS, strict=True)),
+    ids=lambda value: getattr(value, "type", ""),
 )
 def test_a_kinds_stored_bytes_never_change(entry: e.Entry, vector: dict[str, Any]) -> None:
     """Old journals are read for ever: a change of form is a new version with an upcaster, not other bytes."""

@@ -85,9 +85,29 @@ class Run(Generic[R]):
         """Let a paused run go on. False when it had ended."""
         return await self._client.resume(self.id, by=by)
 
+    async def retry(self, *, by: str | None = None) -> None:
+        """Let the run be tried again after it was set aside, or refused by other code, once the cause is gone.
+
+        Raises:
+            Conflict: it has ended, or goes on by itself.
+        """
+        await self._client.retry(self.id, by=by)
+
     async def questions(self) -> Sequence[Question]:
         """Return what the run waits for a person to decide."""
         return await self._client.questions(self.id)
+
+    def export(self) -> AsyncIterator[bytes]:
+        """Yield the run as the lines of an archive, whole and checked; of one that goes on, what stands there now."""
+        return self._client.export(self.id)
+
+    async def delete(self) -> bool:
+        """Delete the run, which must have ended; its key stays taken. False if it is not there any more.
+
+        Raises:
+            Conflict: it has not ended, or a run around it that has not may need it.
+        """
+        return await self._client.delete(self.id)
 
     async def resolve(self, step: str, value: Any, *, by: str | None = None, note: str | None = None) -> None:
         """End a step's doubt: with the value it returned, or with `hf.NOT_DONE`.

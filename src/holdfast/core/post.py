@@ -15,7 +15,8 @@ SETTLED: Final = "settled"
 CANCEL: Final = "cancel"
 PAUSE: Final = "pause"
 RESUME: Final = "resume"
-CONTROLS: Final = (CANCEL, PAUSE, RESUME)
+RETRY: Final = "retry"
+CONTROLS: Final = (CANCEL, PAUSE, RESUME, RETRY)
 """Kinds that are asked of a run as such, wherever it rests; they keep it from acting before it has seen them."""
 
 

@@ -18,10 +18,12 @@ from holdfast.core.codec import Codec, canonical, encode
 from holdfast.core.derive import derived_random, derived_uuid
 from holdfast.core.errors import Diverged, InvalidInput, Misuse, Parked
 from holdfast.core.ids import checked_text
+from holdfast.core.limit import Limit
 from holdfast.core.retry import Retry, checked_seconds
 from holdfast.core.signal import Decision, Signal
 from holdfast.core.status import Effect
 from holdfast.core.stepkey import branch_of, counted_key, encode_name, root_branch
+from holdfast.engine import witness
 from holdfast.engine.branches import AT_ONCE, Branch, Branches
 from holdfast.engine.drive import Continued, Drive
 from holdfast.engine.effects import StepCall
@@ -55,8 +57,10 @@ class CallOptions(TypedDict, total=False):
     in_doubt: Literal["raise", "wait"] | None
     retry: Retry | None
     timeout: float | timedelta | None
+    heartbeat: float | timedelta | None
     returns: Any
     not_performed: tuple[type[BaseException], ...] | None
+    limit: Limit | None
     on_input_change: Literal["refuse", "keep"]
 
 
@@ -133,6 +137,7 @@ class Context:
             if options:
                 # Checked before the journal is asked: what is refused here has no place there, on replay neither.
                 said = declared(**options)
+                code.check(said)
         else:
             step_key = branch.key(code.name, None)
         if code.aliases:
@@ -165,6 +170,7 @@ class Context:
         drive = self._drive
         try:
             value = await code.function(*args, **keywords)
+            witness.performed(drive.lease, step_key, 1)
             raw, blob, blobs, back = store_value(code.own_codec, value, step_key, drive.secrets)
         except BaseException as error:
             call = StepCall(drive, code, args, keywords, step_key, digest)
@@ -272,9 +278,10 @@ class Context:
             branch.busy = False
             _close(codes)
 
+    @overload
     async def map(
         self,
-        function: Callable[[Item], Awaitable[R]] | Callable[[Item], R] | Durable[R, Item],
+        function: Durable[R, Item],
         items: Iterable[Item],
         /,
         *,
@@ -282,7 +289,66 @@ class Context:
         at_once: int = AT_ONCE,
         errors: Literal["raise", "return"] = "raise",
         **options: Unpack[CallOptions],
-    ) -> list[R]:
+    ) -> list[R]: ...
+    @overload
+    async def map(
+        self,
+        function: Callable[[Step[Deps], Item], Awaitable[R]],
+        items: Iterable[Item],
+        /,
+        *,
+        key: Callable[[Item], str] | None = None,
+        at_once: int = AT_ONCE,
+        errors: Literal["raise", "return"] = "raise",
+        **options: Unpack[CallOptions],
+    ) -> list[R]: ...
+    @overload
+    async def map(
+        self,
+        function: Callable[[Step[Deps], Item], R],
+        items: Iterable[Item],
+        /,
+        *,
+        key: Callable[[Item], str] | None = None,
+        at_once: int = AT_ONCE,
+        errors: Literal["raise", "return"] = "raise",
+        **options: Unpack[CallOptions],
+    ) -> list[R]: ...
+    @overload
+    async def map(
+        self,
+        function: Callable[[Item], Awaitable[R]],
+        items: Iterable[Item],
+        /,
+        *,
+        key: Callable[[Item], str] | None = None,
+        at_once: int = AT_ONCE,
+        errors: Literal["raise", "return"] = "raise",
+        **options: Unpack[CallOptions],
+    ) -> list[R]: ...
+    @overload
+    async def map(
+        self,
+        function: Callable[[Item], R],
+        items: Iterable[Item],
+        /,
+        *,
+        key: Callable[[Item], str] | None = None,
+        at_once: int = AT_ONCE,
+        errors: Literal["raise", "return"] = "raise",
+        **options: Unpack[CallOptions],
+    ) -> list[R]: ...
+    async def map(
+        self,
+        function: Any,
+        items: Iterable[Any],
+        /,
+        *,
+        key: Callable[[Any], str] | None = None,
+        at_once: int = AT_ONCE,
+        errors: Literal["raise", "return"] = "raise",
+        **options: Any,
+    ) -> list[Any]:
         """Call `function` for every item as a step of its own branch, so many at once, and return the results in order.
 
         A durable function becomes a child run for each item. `key` names each branch by its item, so that items may

@@ -16,7 +16,7 @@ from holdfast.core.ids import RunId
 from holdfast.core.status import Status
 from holdfast.engine.chunks import Chunks
 from holdfast.engine.family import farewells
-from holdfast.engine.function import StepCode
+from holdfast.engine.function import Durable, StepCode
 from holdfast.engine.outbox import Outbox
 from holdfast.engine.payload import Secrets
 from holdfast.engine.threads import Threads
@@ -48,6 +48,9 @@ class Continued(Unwind):
 
 class Surroundings:
     """What a worker gives to every run it drives."""
+
+    patience_seconds: float = 1.0
+    """A retry due within it is waited for in the process; a later one parks the run."""
 
     def __init__(self, *, deps: Any = None, secrets: Secrets | None = None, log: Any = None) -> None:
         self.deps = deps
@@ -106,6 +109,8 @@ class Drive:
         self.settled: dict[str, e.ChildSettled] = {}
         """Those that have, since the run was loaded."""
         self.waits = Waits(self)
+        self.on_spawn: Callable[[Durable[Any, *tuple[Any, ...]], RunId], None] = _ignored
+        """Told of every child, with its code."""
         self.crowded: Callable[[], bool] = _never
         """Says whether other runs wait for this one's place."""
         self.draining: Callable[[], bool] = _never
@@ -318,13 +323,15 @@ class Drive:
         self.late.discard(task)
         return bool(task.cancelling())
 
-    async def transact(self, work: Callable[[Transaction], e.Entry], *, deadline_seconds: float) -> None:
+    async def transact(
+        self, work: Callable[[Transaction], e.Entry], *, deadline_seconds: float, freed: Sequence[str] = ()
+    ) -> None:
         """Call `work` in a transaction of the store and append the entry that it returns there."""
         while True:
             if self.handing:
                 await self.leave()
             # Its own task, so that a cancellation of the code cannot part the transaction from its outcome.
-            waiting = asyncio.ensure_future(self._transact(work, deadline_seconds))
+            waiting = asyncio.ensure_future(self._transact(work, deadline_seconds, freed))
             while not waiting.done():
                 try:
                     await asyncio.shield(waiting)
@@ -350,10 +357,12 @@ class Drive:
             if self.cancel_asked and not self.cleaned:
                 await self.loop.create_future()  # until the cancellation reaches this task
 
-    async def _transact(self, work: Callable[[Transaction], e.Entry], deadline_seconds: float) -> Outcome:
+    async def _transact(
+        self, work: Callable[[Transaction], e.Entry], deadline_seconds: float, freed: Sequence[str]
+    ) -> Outcome:
         await self.outbox.alone()
         try:
-            outcome = await self.journal.transact(work, deadline_seconds=deadline_seconds)
+            outcome = await self.journal.transact(work, deadline_seconds=deadline_seconds, freed=freed)
             self.outbox.refused(outcome)
             return outcome
         finally:
@@ -463,6 +472,10 @@ class Drive:
 
 
 def _nothing() -> None:
+    return None
+
+
+def _ignored(what: Any, run: RunId) -> None:
     return None
 
 

@@ -3,7 +3,9 @@
 import asyncio
 import inspect
 from collections.abc import Sequence
-from typing import Any
+from datetime import UTC, datetime, timedelta
+from time import monotonic
+from typing import Any, Final
 
 import msgspec
 from msgspec import structs
@@ -13,18 +15,23 @@ from holdfast.core import limits
 from holdfast.core.codec import Codec
 from holdfast.core.derive import idempotency_key
 from holdfast.core.errors import Damaged, Diverged, InDoubt, InvalidValue, NotFound, StepError
+from holdfast.core.limit import Limit
 from holdfast.core.post import RESOLVE, Resolution
-from holdfast.core.retry import Retry, seconds
+from holdfast.core.retry import Retry, asked_seconds, seconds
 from holdfast.core.status import NOT_DONE, Effect
+from holdfast.engine import witness
 from holdfast.engine.chunks import Stream
 from holdfast.engine.drive import Drive
 from holdfast.engine.function import Policy, StepCode, look_at
+from holdfast.engine.limits import take_slot
 from holdfast.engine.payload import error_info, is_failure, load_value, store_value
 from holdfast.engine.step import Step
-from holdfast.engine.waits import IN_PROCESS_SECONDS
 from holdfast.journal import replay as r
 from holdfast.store.protocol import Transaction
 from holdfast.store.value import Post
+
+_GRACE_SECONDS: Final = 0.05
+"""By how much a look at a step's last sign of life comes before the step is given up."""
 
 
 class _Undone(Exception):
@@ -35,8 +42,8 @@ class StepCall:
     """One step asked for by the run's code."""
 
     __slots__ = (
-        "args", "code", "codec", "digest", "drive", "effect", "in_doubt", "key", "keywords", "not_performed", "retry",
-        "stream", "timeout", "verify",
+        "args", "code", "codec", "digest", "drive", "effect", "heartbeat", "in_doubt", "key", "keywords", "limit",
+        "not_performed", "retry", "slot", "stream", "timeout", "verify",
     )  # fmt: skip
 
     def __init__(
@@ -58,7 +65,11 @@ class StepCall:
         self.in_doubt = policy.in_doubt or "raise"
         self.retry: Retry | None = policy.retry
         self.timeout: float | None = seconds(policy.timeout) if policy.timeout is not None else None
+        self.heartbeat: float | None = seconds(policy.heartbeat) if policy.heartbeat is not None else None
         self.not_performed = policy.not_performed or ()
+        self.limit: Limit | None = policy.limit
+        self.slot = False
+        """True while an attempt has a slot of the limit, or waits for one."""
 
     def say(self, policy: Policy) -> None:
         """Let what the call says take precedence over what the function declared."""
@@ -68,9 +79,12 @@ class StepCall:
         self.retry = policy.retry or self.retry
         if policy.timeout is not None:
             self.timeout = seconds(policy.timeout)
+        if policy.heartbeat is not None:
+            self.heartbeat = seconds(policy.heartbeat)
         if policy.returns is not None:
             self.codec = Codec(policy.returns)
         self.not_performed = policy.not_performed or self.not_performed
+        self.limit = policy.limit or self.limit
 
     async def answer(self, answer: r.Answer) -> Any:
         """Act on what the journal recorded for this step."""
@@ -129,6 +143,8 @@ class StepCall:
 
     async def attempt(self, attempt: int) -> Any:
         """Perform the step by its effect and record what comes of it."""
+        if self.limit is not None:
+            await self._take_slot(attempt, self.limit)
         if self.code.inject == "transaction":
             return await self._transact(attempt)
         started_at = 0
@@ -136,6 +152,7 @@ class StepCall:
             started_at = await self._intend(attempt)
         try:
             value = await self._call(attempt)
+            witness.performed(self.drive.lease, self.key, attempt)
             stored = store_value(self.codec, value, f"the result of {self.key}", self.drive.secrets)
         except BaseException as error:
             if not is_failure(error):
@@ -146,9 +163,19 @@ class StepCall:
         await self.drive.write(
             e.StepCompleted(step=self.key, digest=self.digest, attempt=attempt, raw=raw, blob=blob),
             blobs=blobs,
-            drop=self._drop(),
+            **self._over(),
         )
         return back
+
+    async def _take_slot(self, attempt: int, limit: Limit) -> None:
+        """Wait for the attempt's turn; it has not begun, so whoever cancels it meanwhile knows what happened."""
+        self.slot = True
+        try:
+            await take_slot(self.drive, self.key, limit)
+        except asyncio.CancelledError:
+            if not self.drive.stopping:
+                self._record_cancel(attempt)
+            raise
 
     async def _intend(self, attempt: int) -> int:
         timeout = int(self.timeout * 1e6) if self.timeout is not None else None
@@ -166,18 +193,45 @@ class StepCall:
     def _drop(self) -> Sequence[str]:
         return (self.key,) if self.stream is not None and self.stream.close() else ()
 
+    def _over(self) -> dict[str, Any]:
+        """Return what ends in the commit that records how an attempt ended: its previews, and its slot."""
+        if not self.slot:
+            return {"drop": self._drop()}
+        self.slot = False
+        return {"drop": self._drop(), "freed": (self.key,)}
+
     async def _call(self, attempt: int) -> Any:
-        arguments = (self._step(attempt), *self.args) if self.code.inject == "step" else self.args
-        if self.timeout is None:
+        step = self._step(attempt) if self.code.inject == "step" else None
+        arguments = (step, *self.args) if step is not None else self.args
+        if self.timeout is None and (self.heartbeat is None or step is None):
             return await self.drive.perform(self.code, arguments, self.keywords)
         limit = asyncio.timeout(self.timeout)
+        silent = asyncio.timeout(None)
         try:
-            async with limit:
+            async with limit, silent:
+                if self.heartbeat is not None and step is not None:
+                    self._listen(step, silent, self.heartbeat)
                 return await self.drive.perform(self.code, arguments, self.keywords)
         except TimeoutError as error:
+            if silent.expired() and not str(error):
+                raise TimeoutError(f"no sign of life for {self.heartbeat:g} s") from error
             if limit.expired() and not str(error):
                 raise TimeoutError(f"no result within {self.timeout:g} s") from error
             raise
+
+    def _listen(self, step: Step[Any], silent: asyncio.Timeout, heartbeat: float) -> None:
+        """Let an attempt time out when it has given no sign of life for so long; look again whenever it might."""
+        silent.reschedule(self.drive.loop.time() + heartbeat + _GRACE_SECONDS)
+
+        def look() -> None:
+            left = step.beat_at + heartbeat - monotonic()
+            if self.stream is None or not self.stream.is_open or silent.when() is None:
+                return
+            if left > 0:
+                silent.reschedule(self.drive.loop.time() + left + _GRACE_SECONDS)
+                self.drive.loop.call_later(left, look)
+
+        self.drive.loop.call_later(heartbeat, look)
 
     def _step(self, attempt: int) -> Step[Any]:
         drive = self.drive
@@ -202,6 +256,7 @@ class StepCall:
                 if inspect.iscoroutine(value):
                     value.close()
                     raise TypeError("a transaction step is a plain function, not an async one")
+                witness.performed(drive.lease, self.key, attempt)
                 raw, blob, _, back = store_value(self.codec, value, f"the result of {self.key}", drive.secrets)
                 if blob is not None:
                     raise ValueError(f"a transaction step's result may be at most {limits.INLINE_BYTES:,} bytes")
@@ -211,7 +266,7 @@ class StepCall:
 
         try:
             deadline = self.timeout if self.timeout is not None else limits.TRANSACTION_SECONDS
-            await drive.transact(work, deadline_seconds=deadline)
+            await drive.transact(work, deadline_seconds=deadline, freed=(self.key,) if self.slot else ())
         except _Undone as undone:
             cause = undone.__cause__
             assert cause is not None
@@ -234,7 +289,7 @@ class StepCall:
         retry_at = self._retry_at(error, attempt)
         await self.drive.write(
             e.StepFailed(step=self.key, digest=self.digest, attempt=attempt, error=info, retry_at=retry_at),
-            drop=self._drop(),
+            **self._over(),
         )
         if retry_at is None:
             raise StepError(step=self.key, type=info.type, message=info.message, attempts=attempt) from error
@@ -244,8 +299,11 @@ class StepCall:
     def _retry_at(self, error: BaseException, attempt: int) -> int | None:
         if self.retry is None or not self.retry.wants(error, attempt):
             return None
+        now = self.drive.store.now()
         delay = self.retry.delay_seconds(attempt, self.drive.chance())
-        return self.drive.store.now() + int(delay * 1e6)
+        # Who says when to come back is not asked sooner.
+        asked = asked_seconds(error, datetime.fromtimestamp(0, UTC) + timedelta(microseconds=now))
+        return now + int(max(delay, asked or 0.0) * 1e6)
 
     def cancelled(self, error: BaseException, attempt: int) -> None:
         """Record that the run's own code cancelled the step; a shutdown or an interrupt records nothing.
@@ -255,7 +313,7 @@ class StepCall:
         if self.drive.stopping or not isinstance(error, asyncio.CancelledError):
             return
         if self.effect is Effect.ONCE:
-            self.drive.write_soon(e.StepDoubted(step=self.key, why="cancelled", attempt=attempt), drop=self._drop())
+            self.drive.write_soon(e.StepDoubted(step=self.key, why="cancelled", attempt=attempt), **self._over())
         else:
             self._record_cancel(attempt)
 
@@ -268,14 +326,14 @@ class StepCall:
     def _record_cancel(self, attempt: int) -> None:
         info = e.ErrorInfo(type="CancelledError", message="cancelled by the run's own code")
         entry = e.StepFailed(step=self.key, digest=self.digest, attempt=attempt, error=info, cancelled=True)
-        self.drive.write_soon(entry, drop=self._drop())
+        self.drive.write_soon(entry, **self._over())
 
     async def _wait_until(self, at: int, attempt: int) -> None:
         wait_seconds = (at - self.drive.store.now()) / 1e6
         try:
             if self.drive.late and self.drive.is_late():
                 raise asyncio.CancelledError
-            if wait_seconds > IN_PROCESS_SECONDS:
+            if wait_seconds > self.drive.around.patience_seconds:
                 await self.drive.waits.until("retry", self.key, due_at=at)
             elif wait_seconds > 0:
                 await asyncio.sleep(wait_seconds)
@@ -289,7 +347,7 @@ class StepCall:
     async def _doubt(self, why: str, sent: r.Interrupted, error: BaseException | None) -> Any:
         info = error_info(error, self.drive.secrets) if error is not None else None
         entry = e.StepDoubted(step=self.key, why=why, attempt=sent.attempt, error=info)
-        await self.drive.write(entry, drop=self._drop())
+        await self.drive.write(entry, **self._over())
         return await self._resolve(r.InQuestion(sent.attempt, sent.started_at, sent.timeout, entry.sentence))
 
     async def _resolve(self, doubt: r.InQuestion) -> Any:

@@ -10,7 +10,7 @@ from holdfast.store.answer import Answer
 from holdfast.store.protocol import Pending
 from holdfast.store.value import InboxMoved, Outcome, RowChange
 
-_JOINED: Final = ("blobs", "posts", "consumed", "children", "drop", "budget")
+_JOINED: Final = ("blobs", "posts", "consumed", "children", "drop", "budget", "freed")
 
 
 class _Item:

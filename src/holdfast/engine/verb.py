@@ -191,11 +191,18 @@ class Verb:
 
     async def spawn(self, what: Durable[Any, *tuple[Any, ...]], body: bytes, labels: Mapping[str, str]) -> RunId:
         """Create a child in the commit that records it."""
+        match self._answer:
+            case r.Spawned(child=child):
+                known = RunId(child)
+            case r.Settled(entry=entry):
+                known = RunId(entry.child)
+            case _:
+                known = await self._create(what, body, labels)
+        self._drive.on_spawn(what, known)
+        return known
+
+    async def _create(self, what: Durable[Any, *tuple[Any, ...]], body: bytes, labels: Mapping[str, str]) -> RunId:
         drive = self._drive
-        if isinstance(self._answer, r.Spawned):
-            return RunId(self._answer.child)
-        if isinstance(self._answer, r.Settled):
-            return RunId(self._answer.entry.child)
         row = drive.lease.row
         start = Start(
             name=what.name, input=drive.secrets.redact(body), labels=drive.secrets.redact_labels(labels),

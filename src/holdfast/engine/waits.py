@@ -1,4 +1,4 @@
-"""What a run's branches wait for, posts and times, and how the run rests when all of them wait."""
+"""What a run's branches wait for: posts and times; when all of them wait, the run rests."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
@@ -8,15 +8,13 @@ import msgspec
 
 from holdfast.core import entry as e
 from holdfast.core.errors import Damaged, Lost, Parked
-from holdfast.core.post import CANCEL, CONTROLS, PAUSE, Control
+from holdfast.core.post import CANCEL, CONTROLS, PAUSE, RESUME, Control
 from holdfast.core.status import Status
 from holdfast.store.value import Post
 
 if TYPE_CHECKING:
     from holdfast.engine.drive import Drive
 
-IN_PROCESS_SECONDS: Final = 1.0
-"""What is due sooner than this is waited for; a later time parks the run."""
 _LINGER_SECONDS: Final = 0.2
 """How long a run whose children are under way is kept before it is parked."""
 _LOOK_SECONDS: Final = 1.0
@@ -231,9 +229,11 @@ class Waits:
         loop, now = self._drive.loop, self._drive.store.now()
         kinds = {waiting.said.kind for waiting in self._waiting}
         soonest = min(self._times(), default=None)
-        if "doubt" not in kinds and soonest is not None and soonest - now <= IN_PROCESS_SECONDS * 1e6:
+        patience = self._drive.around.patience_seconds
+        if "doubt" not in kinds and soonest is not None and soonest - now <= patience * 1e6:
             return True
-        return "child" in kinds and not self._drive.crowded() and loop.time() < self._since + _LINGER_SECONDS
+        linger = min(_LINGER_SECONDS, patience)
+        return "child" in kinds and not self._drive.crowded() and loop.time() < self._since + linger
 
     def _unwind(self, reason: BaseException) -> None:
         for waiting in self._waiting:
@@ -250,7 +250,7 @@ class Waits:
             return
         drive.journal.control_seq = max(drive.journal.control_seq, controls[-1].seq)
         ends = next((post for post in controls if post.kind == CANCEL), None)
-        pauses = [post for post in controls if post.kind != CANCEL]
+        pauses = [post for post in controls if post.kind in (PAUSE, RESUME)]
         drive.heeded |= {post.seq for post in pauses}
         # The last word counts, and against an end that was asked for a pause does not.
         pausing = bool(pauses) and pauses[-1].kind == PAUSE and ends is None and not drive.cancel_asked

@@ -12,6 +12,7 @@ from holdfast.engine.app import App
 from holdfast.engine.contender import Contender, Told, nobody
 from holdfast.engine.course import end, follow, quarantine
 from holdfast.engine.drive import Drive, Surroundings
+from holdfast.engine.function import Durable
 from holdfast.engine.presence import Presence, introduce
 from holdfast.store.protocol import Store
 from holdfast.store.value import Lease, RunFilter, WorkerRow
@@ -79,6 +80,7 @@ class Worker:
     def _about(self) -> dict[str, str]:
         return introduce(
             list(self._app.serves()),
+            list(self._app.schedules.values()),
             concurrency=self._concurrency,
             version=self._app.version,
             narrowed=self._only is not None,
@@ -102,6 +104,11 @@ class Worker:
         if self._only is not None:
             self._only.add(run)
             self._space.set()
+
+    def _spawned(self, what: Durable[Any, *tuple[Any, ...]], run: RunId) -> None:
+        """Be ready to drive a child of a run that is driven here."""
+        self._app.add(what)
+        self.add_run(run)
 
     def take(self, lease: Lease) -> None:
         """Drive a run whose lease is at hand; one that came too late for this worker is left to be given up."""
@@ -266,6 +273,7 @@ class Worker:
         assert function is not None
         drive = Drive(self._store, lease, self._around, self._app.code(function), self._app.token(function))
         drive.on_progress, drive.handing = self._space.set, self._draining
+        drive.on_spawn = self._spawned
         drive.crowded, drive.draining = lambda: self._full, lambda: self._draining
         task = self._driving[run][0]
         self._driving[run] = (task, drive)

@@ -114,7 +114,9 @@ class Journal:
             **rest,
         )
 
-    async def transact(self, work: Callable[[Transaction], Entry], *, deadline_seconds: float) -> Outcome:
+    async def transact(
+        self, work: Callable[[Transaction], Entry], *, deadline_seconds: float, freed: Sequence[str] = ()
+    ) -> Outcome:
         """Call `work` in a transaction of the store and append the entry it returns there.
 
         What `work` raises is raised here, and nothing was written.
@@ -123,7 +125,7 @@ class Journal:
 
         def run(transaction: Transaction) -> Commit:
             self._seq, self._head, self._noted = seq, head, list(noted)
-            return self._change((work(transaction),), (), None, True, {})
+            return self._change((work(transaction),), (), None, True, {"freed": freed})
 
         try:
             return await self._store.transact(self._lease, run, deadline_seconds=deadline_seconds)

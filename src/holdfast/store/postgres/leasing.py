@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from holdfast.core import limits
 from holdfast.core.ids import Fence, RunId, WorkerId, id_bytes
 from holdfast.core.status import Status
 from holdfast.store.postgres.arrays import Ids, Integers, Texts
@@ -52,7 +53,9 @@ CLAIM: Final = """
 """
 # A damaged row keeps its wrong CRC (none is given): what is damaged must stay visible.
 SET_ASIDE: Final = """
-    UPDATE hf_runs SET status = 'quarantined', reason = $2, due_at = NULL, owner = NULL, guard = coalesce($3, guard)
+    UPDATE hf_runs SET status = 'quarantined', reason = $2, due_at = NULL, owner = NULL, guard = coalesce($3, guard),
+           stalls = $5, seen_seq = greatest(seen_seq, least(inbox_seq, $6)),
+           inbox_sum = inbox_sum + greatest(seen_seq, least(inbox_seq, $6)) - seen_seq
      WHERE number = $1 AND guard = $4 AND owner IS NULL
 """
 OWNED: Final = f"{SELECT} WHERE r.owner = (SELECT w.number FROM hf_workers w WHERE w.worker = $1)"
@@ -121,8 +124,9 @@ def lease(row: RunRow, worker: WorkerId, counters: Sequence[int]) -> Lease:
 
 def aside_values(row: RunRow, stored: int, reason: str) -> list[Any]:
     """Return the values of `SET_ASIDE`."""
-    aside = replace(row, status=Status.QUARANTINED, reason=reason, due_at=None)
-    return [row.number, reason, None if row.damage else crc(aside), stored]
+    stalls = min(row.stalls, limits.STALLS)
+    aside = replace(row, status=Status.QUARANTINED, reason=reason, due_at=None, stalls=stalls)
+    return [row.number, reason, None if row.damage else crc(aside), stored, stalls, row.inbox_seq]
 
 
 def release_values(worker: WorkerId, rows: Sequence[tuple[RunRow, int]]) -> list[Any]:

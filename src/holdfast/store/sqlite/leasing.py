@@ -45,6 +45,13 @@ _POSTED: Final = (
 _CLAIM: Final = """
     UPDATE hf_runs SET owner = ?, fence = ?, attempt = ?, stalls = ?, guard = ? WHERE number = ? AND owner IS NULL
 """
+# What had been asked of it by then has been seen: only what is asked from now on wakes it.
+_SET_ASIDE: Final = """
+    UPDATE hf_runs SET status = ?1, reason = ?2, due_at = NULL, owner = NULL, stalls = ?3, guard = coalesce(?4, guard),
+           seen_seq = max(seen_seq, min(inbox_seq, ?6)),
+           inbox_sum = inbox_sum + max(seen_seq, min(inbox_seq, ?6)) - seen_seq
+     WHERE number = ?5
+"""
 ORPHANS: Final = """
     SELECT 1 FROM hf_runs WHERE owner IS NOT NULL AND owner NOT IN (SELECT number FROM hf_workers) LIMIT 1
 """
@@ -96,7 +103,7 @@ def claim(
     for row in rows:
         if row.damage:
             set_aside(db, row, f"damaged: {row.damage}")
-        elif row.stalls >= limits.STALLS and not row.is_controlled:
+        elif row.is_hopeless:
             set_aside(db, row, f"no_progress: {row.stalls} workers died or gave up without a new entry")
         else:
             leases.append(_lease(db, row, worker, owner))
@@ -153,14 +160,11 @@ def _lease(db: Db, row: RunRow, worker: WorkerId, owner: int) -> Lease:
 
 def set_aside(db: Db, row: RunRow, reason: str) -> None:
     """Take a run out of the way without touching its journal; the others go on."""
-    aside = replace(row, status=Status.QUARANTINED, reason=reason, due_at=None)
+    stalls = min(row.stalls, limits.STALLS)
+    aside = replace(row, status=Status.QUARANTINED, reason=reason, due_at=None, stalls=stalls)
     # A damaged row keeps its wrong CRC: what is damaged must stay visible.
     crc = None if row.damage else guard(seal(fixed_of(aside)), moving_of(aside))
-    db.rows(
-        "UPDATE hf_runs SET status = ?, reason = ?, due_at = NULL, owner = NULL, guard = coalesce(?, guard) "
-        "WHERE number = ?",
-        (str(aside.status), reason, crc, row.number),
-    )
+    db.rows(_SET_ASIDE, (str(aside.status), reason, stalls, crc, row.number, row.inbox_seq))
 
 
 def reindex(db: Db) -> None:
