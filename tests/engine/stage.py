@@ -10,6 +10,9 @@ import apsw
 
 import holdfast as hf
 from holdfast.core.entry import Entry
+from holdfast.core.ids import RunId, new_worker_id
+from holdfast.engine.family import cancel_post
+from holdfast.journal.journal import Journal, load
 from holdfast.store.memory import MemoryStore
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.protocol import Store
@@ -139,7 +142,7 @@ async def ending_of(run: hf.Run[Any]) -> tuple[hf.Status, str]:
     try:
         value = await run.result(timeout=_SECONDS)
     except hf.RunError as error:
-        return error.status, error.reason
+        return hf.Status(error.status), error.reason
     raise AssertionError(f"it returned {value!r}")
 
 
@@ -148,3 +151,23 @@ async def asked(run: hf.Run[Any]) -> Any:
     await seen(run, lambda entry: isinstance(entry, hf.events.QuestionAsked))
     (question,) = await run.questions()
     return question
+
+
+async def until(so: Callable[[], bool]) -> None:
+    """Wait until something is so that rings no bell."""
+    async with asyncio.timeout(_SECONDS):
+        while not so():  # noqa: ASYNC110 - it is the engine's own state, which nobody announces
+            await asyncio.sleep(0)
+
+
+async def hear_cancel_and_die(stage: Stage, run: RunId, name: str) -> None:
+    """Be a worker that dies as soon as the cancel has become an entry."""
+    store, worker = await stage.store(), new_worker_id()
+    await store.register(worker, lock=None)
+    await store.post(cancel_post(run, "enough"))
+    (lease,) = await store.claim(worker, {name: ""}, limit=1, runs=[run])
+    journal = Journal(store, lease, await load(store, run, lambda entry: None))
+    (post,) = await store.inbox(run)
+    await journal.append(hf.events.CancelReceived(post=post.seq, reason="cancelled: enough"), consumed=(post.seq,))
+    await store.void(worker, why="test")
+    await store.close()

@@ -1,6 +1,7 @@
 """Cancel: wherever a run stands, it ends as cancelled, once, and its code may clean up with one step."""
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -14,10 +15,21 @@ from holdfast.core.cursor import Cursor
 from holdfast.core.ids import RunId, new_worker_id
 from holdfast.core.status import Status
 from holdfast.engine.family import cancel_post
-from holdfast.journal.journal import Journal, load
 from holdfast.store.memory import MemoryStore
 from holdfast.store.value import Page
-from tests.engine.stage import Hurdle, Stage, ending_of, entries_of, kinds_of, parked, paused, seen, soon
+from tests.engine.stage import (
+    Hurdle,
+    Stage,
+    ending_of,
+    entries_of,
+    hear_cancel_and_die,
+    kinds_of,
+    parked,
+    paused,
+    seen,
+    soon,
+    until,
+)
 from tests.engine.test_cancel import Unhurried
 
 GO = hf.Signal("go", str)
@@ -103,19 +115,6 @@ class Tale:
         self.code = tale
 
 
-async def hear_cancel_and_die(stage: Stage, run: RunId) -> None:
-    """Be a worker that dies as soon as the cancel has become an entry."""
-    store, worker = await stage.store(), new_worker_id()
-    await store.register(worker, lock=None)
-    await store.post(cancel_post(run, "enough"))
-    (lease,) = await store.claim(worker, {"tale": ""}, limit=1, runs=[run])
-    journal = Journal(store, lease, await load(store, run, lambda entry: None))
-    (post,) = await store.inbox(run)
-    await journal.append(events.CancelReceived(post=post.seq, reason="cancelled: enough"), consumed=(post.seq,))
-    await store.void(worker, why="test")
-    await store.close()
-
-
 def endings(entries: list[Any]) -> list[Status]:
     """Return the statuses of all endings."""
     return [entry.status for entry in entries if isinstance(entry, events.RunFinished)]
@@ -166,7 +165,7 @@ async def test_a_worker_that_dies_right_after_the_cancel_leaves_the_clean_up_to_
     async with stage.open(tale.code, idle) as runtime:
         run = await runtime.start(tale.code)
         await parked(run, rest)
-    await hear_cancel_and_die(stage, run.id)
+    await hear_cancel_and_die(stage, run.id, "tale")
     async with stage.open(tale.code, idle) as runtime:
         run = await runtime.get(run.id)
         assert await ending_of(run) == CANCELLED
@@ -217,7 +216,7 @@ async def test_a_run_under_way_is_cancelled_where_it_is(every: Stage, kind: str)
             elif kind == "own":
                 await hurdle()
             else:
-                await ctx.step(hurdle, effect="repeat" if kind == "async" else kind)  # type: ignore[arg-type]
+                await ctx.step(hurdle, effect=hf.Effect("repeat" if kind == "async" else kind))
         finally:
             await ctx.step(clean_up)
 
@@ -283,10 +282,8 @@ async def test_code_that_swallows_every_cancel_in_a_loop_neither_hangs_nor_lives
     @hf.durable
     async def deaf(ctx: hf.Context) -> None:
         while True:
-            try:
+            with contextlib.suppress(asyncio.CancelledError):
                 await ctx.sleep(3600)
-            except asyncio.CancelledError:
-                pass
 
     async with stage.open(deaf, idle) as runtime:
         run = await runtime.start(deaf)
@@ -317,7 +314,8 @@ async def test_an_error_of_the_clean_up_is_kept_with_the_ending(stage: Stage) ->
         await run.cancel("enough")
         assert await ending_of(run) == CANCELLED
         info = await run.info()
-    assert info.error is not None and "ConnectionError: down" in info.error["message"]
+    assert info.error is not None
+    assert "ConnectionError: down" in info.error["message"]
 
 
 async def test_a_finished_run_cannot_be_cancelled(every: Stage) -> None:
@@ -376,7 +374,7 @@ class Posting(MemoryStore):
 
 
 async def test_a_cancel_that_comes_between_the_claim_and_the_load_counts() -> None:
-    """What the row of the claim did not know, the row of the load does: nobody looks for it twice, so once it must be."""
+    """What the row of the claim did not know, that of the load does: it is not taken for seen."""
     store, called = Posting(), list[str]()
 
     @hf.durable
@@ -394,7 +392,7 @@ async def test_a_cancel_that_comes_between_the_claim_and_the_load_counts() -> No
 
 @pytest.mark.parametrize("follows", ["step", "sleep"])
 async def test_a_cancel_that_comes_while_a_result_is_written_leaves_the_clean_up_its_step(follows: str) -> None:
-    """The written step counts, the code is told at its next verb, and the one step that is left is not used up there."""
+    """The written step counts, and the code is told at its next verb, which does not use up the step that is left."""
     store, performed = Unhurried(), list[str]()
 
     async def first() -> str:
@@ -419,13 +417,10 @@ async def test_a_cancel_that_comes_while_a_result_is_written_leaves_the_clean_up
         assert runtime._worker is not None
         drive = runtime._worker._driving[run.id][1]
         assert drive is not None
-        async with asyncio.timeout(20):
-            while len(store.waiting) < 2:
-                await asyncio.sleep(0)
-            answer, outcome = store.waiting.pop()  # that of the entry which the cancel became
-            answer.set_result(outcome)
-            while not drive.cancel_told:
-                await asyncio.sleep(0)
+        await until(lambda: len(store.waiting) == 2)
+        answer, outcome = store.waiting.pop()  # that of the entry which the cancel became
+        answer.set_result(outcome)
+        await until(lambda: drive.cancel_told)
         store.acknowledge()
         assert await ending_of(run) == CANCELLED
     assert performed == ["clean up"]
@@ -553,4 +548,45 @@ async def test_a_quarantined_run_is_cancelled_without_its_code(every: Stage) -> 
         assert await run.cancel("enough")
         await seen(run, lambda entry: isinstance(entry, events.RunFinished))
         assert (await run.info()).status is Status.CANCELLED
+    assert called == []
+
+
+async def test_no_branch_begins_an_effect_after_the_cancel_that_another_was_refused_for() -> None:
+    """Two intents stand in line when the cancel comes: that the first was refused does not let the second pass."""
+    store, performed = MemoryStore(), list[str]()
+
+    async def pay(what: str) -> None:
+        performed.append(what)
+
+    @hf.durable
+    async def tale(ctx: hf.Context) -> None:
+        store._post(cancel_post(RunId(ctx.run_id), "enough"))
+        await ctx.gather(ctx.step(pay, "a", effect="once"), ctx.step(pay, "b", effect="once"))
+
+    async with hf.open(store, hf.App(tale)) as runtime:
+        run = await runtime.start(tale)
+        assert await ending_of(run) == CANCELLED
+        assert "StepStarted" not in await kinds_of(run)
+    assert performed == []
+
+
+async def test_a_run_that_is_pinned_to_code_which_is_not_here_is_cancelled(every: Stage) -> None:
+    """The code that is here must not be called for it, and the run ends all the same."""
+    called = list[str]()
+
+    @hf.durable
+    async def tale(ctx: hf.Context) -> None:
+        await ctx.receive(GO)
+
+    @hf.durable(name="tale")
+    async def later(ctx: hf.Context) -> None:
+        called.append("later")
+
+    async with every.open(tale, version="1") as runtime:
+        run = await runtime.start(tale, pin=True)
+        await parked(run, "signal")
+    async with every.open(later, version="2") as runtime:
+        run = await runtime.get(run.id)
+        assert await run.cancel("enough")
+        assert await ending_of(run) == CANCELLED
     assert called == []

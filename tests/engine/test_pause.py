@@ -1,4 +1,4 @@
-"""Pause and resume: a run rests at its next entry until somebody lets it go on, through crashes and whatever is posted."""
+"""Pause and resume: a run rests at its next entry until somebody lets it go on, through crashes and other posts."""
 
 import asyncio
 from typing import Any
@@ -10,7 +10,7 @@ from holdfast import events
 from holdfast.core import limits
 from holdfast.core.ids import new_worker_id
 from holdfast.core.status import Status
-from tests.engine.stage import Hurdle, Stage, ending_of, entries_of, kinds_of, parked, paused, seen, soon
+from tests.engine.stage import Hurdle, Stage, ending_of, entries_of, kinds_of, parked, paused, seen, soon, until
 
 GO = hf.Signal("go", str)
 
@@ -35,9 +35,7 @@ async def heeded(runtime: hf.Runtime, run: hf.Run[Any]) -> None:
     """Wait until the run's worker has heard of the pause."""
     assert runtime._worker is not None
     drive = runtime._worker._driving[run.id][1]
-    async with asyncio.timeout(20):
-        while drive is None or drive.pausing is None:
-            await asyncio.sleep(0)
+    await until(lambda: drive is not None and drive.pausing is not None)
 
 
 @pytest.mark.parametrize("effect", ["repeat", "once"])

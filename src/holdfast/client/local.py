@@ -379,6 +379,10 @@ class LocalClient:
             raise Conflict(
                 f"question {question} shows something else than what was decided", run=run, hint="Look at it again."
             )
+        if asked.expires_at is not None and as_time(self._store.now()) >= asked.expires_at:
+            raise Conflict(
+                f"question {question} is past its time, and decided: no", run=run, hint="Nobody waits for it."
+            )
         if args is not None and (asked.args is None or set(args) - set(asked.args)):
             raise InvalidInput(f"question {question} lets nobody change {', '.join(args)}")
         changed = NULL if asked.args is None else _json({**asked.args, **(args or {})}, "args=")

@@ -15,7 +15,7 @@ from holdfast.core.errors import (
     StoreRefused,
     UnknownEntry,
 )
-from holdfast.core.post import CANCEL, CONTROLS, RESUME, RETRY
+from holdfast.core.post import CANCEL, PAUSE, RESUME, RETRY
 from holdfast.core.status import Status
 from holdfast.engine.context import Context
 from holdfast.engine.drive import Continued, Drive, refusals
@@ -31,8 +31,10 @@ async def follow(drive: Drive, function: Durable[Any, *tuple[Any, ...]]) -> None
     except (Damaged, UnknownEntry, InvalidValue) as error:
         await _set_aside(drive, error)
         return
-    if drive.lease.row.pin and drive.started is not None and drive.started.code != drive.code:
-        detail = f"it was started with version {drive.started.code} and is pinned to it"
+    pinned = drive.lease.row.pin and drive.started is not None and drive.started.code != drive.code
+    if pinned and not await _end_is_asked(drive):
+        code = drive.started.code if drive.started is not None else ""
+        detail = f"it was started with version {code} and is pinned to it"
         await drive.rest(Status.WAITING, "pinned", due_at=drive.store.now(), detail=detail, code=drive.code)
         return
     aside = _aside(drive.lease.row)
@@ -42,8 +44,8 @@ async def follow(drive: Drive, function: Durable[Any, *tuple[Any, ...]]) -> None
         drive.resumed()
     if drive.journal.control_seq:
         await drive.waits.look()
-    if drive.cancel_asked and (drive.replay.is_empty or aside is not None):
-        # Its code has done nothing yet, so that there is nothing to clean up; or it is what it was set aside for.
+    if drive.cancel_asked and (drive.replay.is_empty or aside is not None or pinned):
+        # Its code has done nothing yet that could be cleaned up; or is not here; or is what it was set aside for.
         await drive.finish(drive.cancelled_ending())
         return
     drive.function = function
@@ -55,6 +57,20 @@ async def follow(drive: Drive, function: Durable[Any, *tuple[Any, ...]]) -> None
         return
 
 
+async def end(drive: Drive) -> None:
+    """End a run whose end was asked for, and whose code nobody has."""
+    try:
+        await drive.load()
+    except (Damaged, UnknownEntry, InvalidValue) as error:
+        await _set_aside(drive, error)
+        return
+    if drive.lease.why != "started":
+        drive.resumed()
+    await drive.waits.look()
+    if drive.cancel_asked:
+        await drive.finish(drive.cancelled_ending())
+
+
 def _aside(row: RunRow) -> str | None:
     """Say why a run that was woken only to be asked for something is not to be driven; None for any other."""
     if row.status is Status.QUARANTINED:
@@ -64,13 +80,20 @@ def _aside(row: RunRow) -> str | None:
     return None
 
 
+async def _end_is_asked(drive: Drive) -> bool:
+    posts = await drive.answer(drive.store.inbox(drive.lease.row.run))
+    return drive.cancel_asked or any(post.kind == CANCEL for post in posts)
+
+
 async def _rests_again(drive: Drive, aside: str | None) -> bool:
     """Let a run that is paused or set aside rest on, unless it was asked for more than that; say whether it does."""
     while True:
         posts = await drive.answer(drive.store.inbox(drive.lease.row.run))
-        controls = [post.kind for post in posts if post.kind in CONTROLS]
-        asked = RETRY in controls if aside is not None else controls[-1:] == [RESUME]
-        if drive.cancel_asked or CANCEL in controls or asked:
+        if drive.cancel_asked or any(post.kind == CANCEL for post in posts):
+            return False
+        pauses = [post.kind for post in posts if post.kind in (PAUSE, RESUME)]
+        tried_again = any(post.kind == RETRY and post.seq > drive.lease.row.seen_seq for post in posts)
+        if tried_again if aside is not None else pauses[-1:] == [RESUME]:
             return False
         status, reason = Status.PAUSED, drive.lease.row.reason
         if aside is not None:

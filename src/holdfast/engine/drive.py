@@ -73,7 +73,6 @@ class Drive:
         self.continued: e.RunContinued | None = None
         """What the last generation was begun with, after the first."""
         self.chunks: Chunks | None = None
-        self.loaded = False
         self.stopping = False
         self.handing = False
         """True once the run is to be left: at its next entry that leaves no effect under way."""
@@ -223,13 +222,20 @@ class Drive:
     async def leave(self) -> None:
         """Leave the code here, where all that it did is recorded, so that another worker may go on with it.
 
-        Returns when the pause that it was to be left for is over before it began.
+        Returns when the pause that it was to be left for is over before it began. A cancellation that comes meanwhile
+        is told by the next verb: of this one a replay will only know that it was done.
 
         Raises:
             CancelledError: as at a shutdown.
             Parked: the run is paused.
         """
-        await self.waits.until("leave", "", due_at=None)
+        while self.handing:
+            try:
+                await self.waits.until("leave", "", due_at=None)
+            except asyncio.CancelledError:
+                if self.stopping:
+                    raise
+                self._is_late_now()
 
     async def replayed(self) -> None:
         """Count a replayed step, and now and then let the runs beside this one take their turn."""
@@ -359,9 +365,7 @@ class Drive:
         await self.outbox.alone()
         try:
             outcome = await self.journal.transact(work, deadline_seconds=deadline_seconds, freed=freed)
-            if isinstance(outcome, InboxMoved):
-                self.journal.control_seq, self.journal.inbox_seq = outcome.control_seq, outcome.inbox_seq
-                self.journal.take_back()
+            self.outbox.refused(outcome)
             return outcome
         finally:
             self.outbox.done()

@@ -331,6 +331,8 @@ class StepCall:
     async def _wait_until(self, at: int, attempt: int) -> None:
         wait_seconds = (at - self.drive.store.now()) / 1e6
         try:
+            if self.drive.late and self.drive.is_late():
+                raise asyncio.CancelledError
             if wait_seconds > self.drive.around.patience_seconds:
                 await self.drive.waits.until("retry", self.key, due_at=at)
             elif wait_seconds > 0:

@@ -44,6 +44,8 @@ class Outbox:
         self._free = asyncio.Event()
         self.clear = True
         """True when a writer may append to the journal by itself."""
+        self.control_seq = 0
+        """The last control that a commit was refused for; none that is guarded is written before it was heeded."""
 
     def merge(self, several: bool) -> None:
         """Say whether several branches write."""
@@ -64,8 +66,8 @@ class Outbox:
             if (guarded or change is not None) and isinstance(pending, asyncio.Future):
                 self._hold()
                 pending.add_done_callback(self._let_go)
-            elif pending.done() and isinstance(pending.result(), InboxMoved):
-                self._refused(pending.result())
+            elif pending.done():
+                self.refused(pending.result())
             return pending
         item = _Item(entries, change, guarded, rest, Answer())
         self._queue.append(item)
@@ -80,13 +82,14 @@ class Outbox:
 
     def _let_go(self, pending: "asyncio.Future[Outcome]") -> None:
         if not pending.cancelled() and pending.exception() is None:
-            self._refused(pending.result())
+            self.refused(pending.result())
         self._held = False
         self._look()
 
-    def _refused(self, outcome: Any) -> None:
+    def refused(self, outcome: Any) -> None:
+        """Take the last commit back if it was refused for a post."""
         if isinstance(outcome, InboxMoved):
-            self._journal.control_seq, self._journal.inbox_seq = outcome.control_seq, outcome.inbox_seq
+            self.control_seq, self._journal.inbox_seq = outcome.control_seq, outcome.inbox_seq
             self._journal.take_back()
 
     async def alone(self) -> None:
@@ -148,7 +151,7 @@ class Outbox:
             self._held = False
             self._free.set()
         if isinstance(outcome, InboxMoved):
-            self._refused(outcome)
+            self.refused(outcome)
             self._queue = batch[:-1] + self._queue
             batch = batch[-1:]
         for item in batch:

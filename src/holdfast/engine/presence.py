@@ -31,6 +31,14 @@ def introduce(
     return about
 
 
+def served(about: Mapping[str, str]) -> Sequence[str]:
+    """Return the names that a worker said it serves; what cannot be read was not said."""
+    try:
+        return msgspec.json.decode(about.get("serves", "[]"), type=list[str])
+    except msgspec.DecodeError:
+        return ()
+
+
 class Presence:
     """One worker as others see it; after it was declared dead it comes back as another."""
 

@@ -123,12 +123,7 @@ class Verb:
             return None
         if isinstance(self._answer, r.Received):
             signal = by_name[self._answer.name]
-            what = f"signal {signal.name}"
-            tenant = drive.lease.row.tenant
-            value = await drive.answer(
-                load_value(drive.store, tenant, signal.codec, self._answer.raw, self._answer.blob, what)
-            )
-            return signal, value
+            return signal, await self._received(signal, self._answer)
         due_at = await self._begin(self._due(limit), [f"signal {name}" for name in by_name])
 
         def takes(post: Post) -> bool:
@@ -153,6 +148,16 @@ class Verb:
             await drive.write(entry, consumed=(post.seq,))
             return signal, value
 
+    async def _received(self, signal: Signal[Any], known: r.Received) -> Any:
+        drive, what = self._drive, f"signal {signal.name}"
+        try:
+            return await drive.answer(
+                load_value(drive.store, drive.lease.row.tenant, signal.codec, known.raw, known.blob, what)
+            )
+        except InvalidValue as error:
+            asked = f"it as {signal.type!r}, which the signal that was received is not"
+            raise drive.refuse(Diverged(seq=0, recorded=f"{self.key!r}", asked=asked)) from error
+
     # Questions
 
     async def ask(self, text: str, show: Any, args: dict[str, Any] | None, limit: float | None) -> Decision:
@@ -171,7 +176,8 @@ class Verb:
             if post.kind != ANSWER:
                 return False
             body = msgspec.json.decode(post.body, type=AnswerBody)
-            return body.step == self.key and body.shown == shown
+            in_time = due_at is None or post.at < due_at
+            return in_time and body.step == self.key and body.shown == shown
 
         post = await self._wait("ask", due_at, takes, detail=text[:200])
         if post is None:

@@ -75,8 +75,11 @@ class Waits:
 
         Raises:
             Parked: the run rests; its code is left here.
+            CancelledError: the code was cancelled, here or while the entry before was written.
         """
         loop = self._drive.loop
+        if kind != _LEAVING and self._drive.late and self._drive.is_late():
+            raise asyncio.CancelledError
         if self._drive.cancel_asked and not self._drive.cancel_told:
             # What it had left when it was told is still open, and is left again.
             loop.call_soon(self._drive.tell_cancel)
@@ -121,7 +124,10 @@ class Waits:
 
     async def look(self) -> None:
         """Heed the controls among the posts that have come."""
+        refused_for = self._drive.outbox.control_seq
         await self._heed(await self._inbox())
+        journal = self._drive.journal
+        journal.control_seq = max(journal.control_seq, refused_for)
 
     async def _look_after(self) -> None:
         drive = self._drive

@@ -7,9 +7,10 @@ from typing import Any, Final
 from holdfast.core import limits
 from holdfast.core.errors import Lost, StoreError, StoreRefused, StoreUnavailable
 from holdfast.core.ids import RunId, WorkerId
+from holdfast.core.post import CANCEL
 from holdfast.engine.app import App
 from holdfast.engine.contender import Contender, Told, nobody
-from holdfast.engine.course import follow, quarantine
+from holdfast.engine.course import end, follow, quarantine
 from holdfast.engine.drive import Drive, Surroundings
 from holdfast.engine.function import Durable
 from holdfast.engine.presence import Presence, introduce
@@ -24,6 +25,8 @@ _DELIVER_SECONDS: Final = 0.05
 _UNWIND_SECONDS: Final = 5.0
 """How long code that does not heed its cancellation is waited for when its worker stops."""
 _REFUSED_TWICE: Final = 2
+_UNSERVED_AT_ONCE: Final = 100
+"""How many runs that nobody serves are looked at together when their end was asked for."""
 
 
 class Worker:
@@ -50,6 +53,8 @@ class Worker:
         self._reap_at = self._audit_at = self._deliver_at = 0.0
         self._faults: Counter[RunId] = Counter()
         self._unwritable: dict[RunId, StoreRefused] = {}
+        self._unserved: set[RunId] = set()
+        """Runs that nobody serves and whose end was asked for, when it was last looked."""
         self._refused: StoreRefused | None = None
         self._reap_at = 0.0
         self.trouble: asyncio.Future[StoreUnavailable] = asyncio.get_running_loop().create_future()
@@ -189,6 +194,23 @@ class Worker:
             self._audit_at = now + limits.LEASE_SECONDS
             await self._audit()
         await self._scrub()
+        await self._end_unserved()
+
+    async def _end_unserved(self) -> None:
+        """End the runs whose end was asked for and whose code nobody has, for two looks in a row."""
+        if self._only is not None or not self._may_take:
+            return
+        served = self._contender.served | set(self._app.serves())
+        which = RunFilter(unheard=True, posted=CANCEL, but=sorted(served), limit=_UNSERVED_AT_ONCE)
+        try:
+            found = {row.run: row.name for row in await self._store.list(which) if not row.damage}
+            before, self._unserved = self._unserved, set(found)
+            for run in before & set(found):
+                for lease in await self._store.claim(self.id, {found[run]: ""}, limit=1, runs=[run]):
+                    await end(Drive(self._store, lease, self._around, "", ""))
+        except (Lost, StoreRefused) as error:
+            # Rows that cannot be read, or that somebody else has taken, must not keep the others waiting.
+            self._around.log.warning("runs that nobody serves could not be ended", error=str(error))
 
     async def _scrub(self) -> None:
         """Let the store look for runs that it has lost; rows that cannot be read must not keep the others waiting."""

@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+import msgspec
+
 from holdfast.core.checksum import StoredEntry, check_chain, checksum
 from holdfast.core.cursor import START, Cursor
 from holdfast.core.entry import Entry, encode_body, read_entry
@@ -13,6 +15,7 @@ from holdfast.store.protocol import Pending, Store, Transaction
 from holdfast.store.value import Commit, Lease, NewBlob, Outcome, RowChange, RunRow
 
 _NOTHING: Final[list[Entry]] = []
+_set: Final = msgspec.structs.force_setattr
 
 
 class Journal:
@@ -97,7 +100,10 @@ class Journal:
         for entry in entries:
             seq += 1
             kind, version = entry.__class__.__name__, entry.version
+            _set(entry, "at", 0)
             body = encode_body(entry)
+            # Whoever wrote it knows of its time what whoever reads it will; in the body it has no place.
+            _set(entry, "at", at)
             head = checksum(run, seq, at, version, kind, 0, head, body)
             rows.append(StoredEntry(seq, kind, version, at, 0, body, head))
         self._seq, self._head = seq, head

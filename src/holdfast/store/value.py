@@ -305,6 +305,12 @@ class RunFilter(Struct, frozen=True, kw_only=True):
     labels: Mapping[str, str] = {}
     owner: WorkerId | None = None
     """Who drives it; then only runs with posts that it has not parked behind."""
+    unheard: bool = False
+    """Only runs that nobody drives and that were asked for something they have not seen."""
+    posted: str | None = None
+    """The key of a post that must have come for it, taken or not."""
+    but: Sequence[str] = ()
+    """Names whose runs are left out."""
     parent: RunId | None = None
     prefix: str = ""
     """How the id begins: hex digits, without the dashes."""
