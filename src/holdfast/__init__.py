@@ -1,5 +1,8 @@
 """Holdfast: a durable runtime for AI agents."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from holdfast import events
 from holdfast.client.protocol import Client, RunInfo
 from holdfast.client.run import Run
@@ -14,15 +17,28 @@ from holdfast.core.errors import (
     StepError,
     ToolError,
 )
+from holdfast.core.limit import Limit
 from holdfast.core.retry import Retry
+from holdfast.core.signal import Decision, Signal
 from holdfast.core.status import NOT_DONE, Effect, Status
 from holdfast.engine.app import App
 from holdfast.engine.context import Context
 from holdfast.engine.function import durable, step
 from holdfast.engine.step import Step
+from holdfast.engine.verb import Child
 from holdfast.runtime import Runtime, open, run
 from holdfast.store.protocol import Transaction
 from holdfast.stream.event import Event
+
+if TYPE_CHECKING:
+    from holdfast import testing as testing
+else:
+
+    def __getattr__(name: str) -> object:
+        if name == "testing":  # what programs do not need, they do not load
+            return import_module("holdfast.testing")
+        raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
+
 
 __version__ = "0.1.0"
 
@@ -30,20 +46,24 @@ __all__ = [
     "NOT_DONE",
     "App",
     "BudgetExceeded",
+    "Child",
     "Client",
     "Conflict",
     "Context",
+    "Decision",
     "Diverged",
     "Effect",
     "Event",
     "HoldfastError",
     "InDoubt",
+    "Limit",
     "NotFound",
     "Retry",
     "Run",
     "RunError",
     "RunInfo",
     "Runtime",
+    "Signal",
     "Status",
     "Step",
     "StepError",

@@ -2,6 +2,7 @@
 
 from holdfast.core.entry import (
     BudgetChanged,
+    CancelReceived,
     ChildSettled,
     ChildSpawned,
     CursorMoved,
@@ -31,6 +32,7 @@ from holdfast.stream.event import Chunk, Event, PreviewReset
 
 __all__ = [
     "BudgetChanged",
+    "CancelReceived",
     "ChildSettled",
     "ChildSpawned",
     "Chunk",

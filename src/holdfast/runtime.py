@@ -3,21 +3,21 @@
 import asyncio
 import inspect
 import os
-from collections.abc import AsyncIterator, Awaitable, Generator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, suppress
 from datetime import timedelta
 from typing import Any, Final, TypeVar, TypeVarTuple, overload
 
+from holdfast.client.archive import read_archive
 from holdfast.client.local import LocalClient
-from holdfast.client.protocol import Client, Ending, RunSummary
+from holdfast.client.protocol import Client, Collected, Ending, Finding, Question, Retention, RunSummary
 from holdfast.client.run import Run
-from holdfast.client.start import Start
 from holdfast.core import limits
 from holdfast.core.codec import Codec
-from holdfast.core.errors import InvalidInput, Misuse, NoStore, NotFound, StoreRefused
+from holdfast.core.errors import Conflict, Damaged, InvalidInput, Misuse, NoStore, NotFound, StoreRefused
 from holdfast.core.ids import RunId, checked_text, run_id
 from holdfast.core.retry import checked_seconds
-from holdfast.core.status import Status
+from holdfast.core.status import TERMINAL, Status
 from holdfast.core.stepkey import join_key
 from holdfast.engine.app import App
 from holdfast.engine.contender import Told, nobody
@@ -25,8 +25,11 @@ from holdfast.engine.drive import Surroundings
 from holdfast.engine.function import Durable
 from holdfast.engine.log import Log
 from holdfast.engine.payload import Secrets
+from holdfast.engine.scheduler import Scheduler
 from holdfast.engine.worker import Worker
 from holdfast.store.protocol import Store
+from holdfast.store.start import Start
+from holdfast.store.value import RunRow
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -74,6 +77,25 @@ async def _open_postgres(address: str, *, create: bool) -> Store:
     return await PostgresStore.open(address, create=create)
 
 
+async def open_archive(path: str, wanted: Callable[[RunRow], bool]) -> Store:
+    """Return a store in memory with the wanted runs of an archive, to look at; of one that it holds twice, the last.
+
+    Raises:
+        InvalidInput: the file cannot be read, or is no archive.
+        Damaged: none that is wanted is sound, and some run of the archive is not.
+    """
+    from holdfast.store.memory import MemoryStore  # lazy: only who uses it loads it
+
+    store, found, wrong = MemoryStore(), False, list[Finding]()
+    for run in read_archive(path, wrong=wrong.append):
+        if wanted(run.row):
+            store.hold(run.row, run.entries, run.blobs)
+            store.epoch, found = run.epoch, True
+    if wrong and not found:
+        raise Damaged(run=wrong[0].run or "", seq=wrong[0].seq, what=wrong[0].what)
+    return store
+
+
 class Runtime:
     """An open store, with a worker in this process unless it was opened with `work=False`."""
 
@@ -81,6 +103,7 @@ class Runtime:
         self._store, self._app, self._concurrency, self._told = store, app, concurrency, told
         self._client = LocalClient(store)
         self._worker: Worker | None = None
+        self._scheduler: Scheduler | None = None
         self._closing = AsyncExitStack()
         self._portal: Any = None
 
@@ -95,12 +118,32 @@ class Runtime:
         return self._worker.id if self._worker is not None else None
 
     async def _start_working(self, only: set[RunId] | None) -> None:
-        deps = await self._build_deps()
-        around = Surroundings(deps=deps, secrets=Secrets(self._app.secrets), log=Log())
+        around = self._surroundings(await self._build_deps())
+        self._closing.callback(around.threads.close)
         self._worker = Worker(self._store, self._app, around, concurrency=self._concurrency, told=self._told)
         await self._worker.start(only=only)
         self._client.serves = self._app.serves
         self._client.refusal = self._worker.refusal
+        if only is None and self._app.schedules:
+            self._scheduler = Scheduler(self._store, list(self._app.schedules.values()), self._begin, around.log)
+            self._scheduler.start()
+
+    async def _begin(
+        self, what: Durable[Any, *tuple[Any, ...]], named: dict[str, Any], /, *, key: tuple[str, ...],
+        labels: Mapping[str, str],
+    ) -> RunId:  # fmt: skip
+        try:
+            return (await self.start_named(what, named, key=key, labels=labels)).id
+        except (Conflict, Damaged) as known:
+            # The run is there: damaged, or from before its function or its arguments were changed.
+            return RunId(known.run or "")
+
+    async def _stop_starting(self) -> None:
+        if self._scheduler is not None:
+            await self._scheduler.stop()
+
+    def _surroundings(self, deps: Any) -> Surroundings:
+        return Surroundings(deps=deps, secrets=Secrets(self._app.secrets), log=Log())
 
     async def _build_deps(self) -> Any:
         if self._app.deps is None:
@@ -122,8 +165,11 @@ class Runtime:
         key: Key | None = None,
         labels: Mapping[str, str] | None = None,
         delay: float | timedelta | None = None,
+        pin: bool = False,
     ) -> Run[R]:
         """Start a run, or find the one that `key` belongs to: same key, same run.
+
+        With `pin` only code of the same version drives it, whatever is deployed meanwhile.
 
         Raises:
             Conflict: the key was used with another function or input.
@@ -131,7 +177,7 @@ class Runtime:
         """
         if not isinstance(what, Durable):
             raise InvalidInput(f"start wants a durable function, not {what!r}; decorate it with @hf.durable")
-        return await self.start_named(what, what.bind(args), key=key, labels=labels, delay=delay)
+        return await self.start_named(what, what.bind(args), key=key, labels=labels, delay=delay, pin=pin)
 
     async def start_named(
         self,
@@ -142,6 +188,7 @@ class Runtime:
         key: Key | None = None,
         labels: Mapping[str, str] | None = None,
         delay: float | timedelta | None = None,
+        pin: bool = False,
     ) -> Run[R]:
         """Do as `start`, with the arguments by name; any that has a default may be left out."""
         self._app.add(what)
@@ -153,6 +200,7 @@ class Runtime:
             input=secrets.redact(what.encode_input(named)),
             key=join_key(key) if key is not None else None,
             code=self._app.code(what),
+            pin=bool(pin),
             labels=secrets.redact_labels(labels) if labels else {},
             delay_seconds=checked_seconds("delay=", delay) if delay is not None else 0.0,
         )
@@ -210,6 +258,63 @@ class Runtime:
         wanted = Status(status) if status is not None else None
         return await self._client.runs(status=wanted, name=name, labels=labels, before=before, limit=limit)
 
+    async def questions(self) -> Sequence[Question]:
+        """Return what waits for a person's decision, the oldest first."""
+        return await self._client.questions()
+
+    async def answer(
+        self,
+        question: Question | str,
+        yes: bool,
+        *,
+        shown: str | None = None,
+        args: Mapping[str, Any] | None = None,
+        by: str | None = None,
+        note: str | None = None,
+    ) -> None:
+        """Answer a question, for exactly what was shown: one that `questions` gave, or its id and digest.
+
+        Raises:
+            NotFound: nobody asks that, or not any more.
+            Conflict: it was answered before, or something else was shown.
+        """
+        digest = question.shown if isinstance(question, Question) else shown
+        if digest is None:
+            raise InvalidInput("an answer to a question's id names the digest of what was shown: shown=")
+        known = question.id if isinstance(question, Question) else question
+        await self._client.answer(known, yes, shown=digest, args=args, by=by, note=note)
+
+    async def gc(
+        self,
+        older_than: float | timedelta,
+        *,
+        status: Collection[Status | str] = TERMINAL,
+        name: str | None = None,
+        keep: int = 0,
+        archive: str | os.PathLike[str] | None = None,
+        dry_run: bool = False,
+    ) -> Collected:
+        """Delete the runs that ended longer ago than this, some at a time, and what only they needed.
+
+        `keep` of each name stay, the newest. With `archive` each is on disk in that file before it goes. A run that
+        another, still open one may need stays.
+
+        Raises:
+            Conflict: somebody else is adding to the archive.
+            InvalidInput: the archive cannot be written, or is another kind of file.
+        """
+        wanted = [status] if isinstance(status, str) else list(status)
+        if any(each not in list(Status) for each in wanted):
+            raise InvalidInput(f"status= is some of {', '.join(sorted(TERMINAL))}, not {status!r}")
+        policy = Retention(
+            older_than_seconds=checked_seconds("older_than=", older_than),
+            statuses=frozenset(Status(each) for each in wanted),
+            name=name,
+            keep=keep,
+        )
+        place = os.fspath(archive) if archive is not None else None
+        return await self._client.gc(policy, archive=place, dry_run=dry_run)
+
     async def _wait_or_trouble(self, run: RunId) -> Ending:
         """Wait for the one run of a plain call; a store that fails it is the caller's to know."""
         assert self._worker is not None
@@ -250,12 +355,15 @@ class Runtime:
         What has not come to one when the grace is over is interrupted and handed over there, without a charge. Runs can
         still be started and read; others drive them.
         """
+        seconds = checked_seconds("grace_seconds=", grace_seconds)
+        await self._stop_starting()
         if self._worker is not None:
-            await self._worker.drain(checked_seconds("grace_seconds=", grace_seconds))
+            await self._worker.drain(seconds)
 
     async def close(self) -> None:
         """Stop working, give every lease back, and close the store."""
         try:
+            await self._stop_starting()
             if self._worker is not None:
                 await self._worker.stop()
         finally:
@@ -343,7 +451,7 @@ def open(
 def run(what: Durable[R, *Args], /, *args: *Args, key: Key | None = None, store: str | None = None) -> R:
     """Run to the end and return the result; with a key, go on with the run that the key belongs to.
 
-    Drives that run only. Kill the process at any moment and call it again: what was committed is not repeated.
+    Drives its own tree only. Kill the process at any moment and call it again: what was committed is not repeated.
 
     Raises:
         RunError: the run failed, or rests where only a person or other code can help.

@@ -99,11 +99,12 @@ def _key_per_attempt(place: str) -> None:
 def _order_alone(place: str) -> None:
     """A replay gives the next record to whatever is asked."""
 
-    def ask(self: Replay, branch: str, key: str, digest: str | None) -> Answer:
+    def ask(self: Replay, branch: str, key: str, digest: str | None, what: str | None = None) -> Answer:
         records, at = self._branches.get(branch, []), self._asked.get(branch, 0)
         if at == len(records):
             return FRESH
         self._asked[branch] = at + 1
+        self._left -= 1
         return records[at].answer
 
     Replay.ask = ask  # type: ignore[method-assign]

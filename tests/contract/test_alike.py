@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import os
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,9 @@ import psycopg
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
+from holdfast.core.checksum import ZERO
 from holdfast.core.cursor import START
 from holdfast.core.entry import BudgetMove
 from holdfast.core.ids import RunId, WorkerId, new_worker_id
@@ -57,6 +59,7 @@ ops: st.SearchStrategy[Op] = st.one_of(
     st.tuples(st.just("register"), worker),
     st.tuples(st.just("advance"), small),
     st.tuples(st.just("list"), statuses | st.none()),
+    st.tuples(st.just("delete"), st.lists(run, max_size=RUNS), st.booleans()),
 )
 
 
@@ -78,6 +81,7 @@ class Player:
             "create": self.create, "claim": self.claim, "commit": self.commit, "commit all": self.commit_all,
             "post": self.post, "chunks": self.chunks, "release": self.release, "void": self.void,
             "register": self.register, "advance": self.advance, "list": self.list,
+            "delete": self.delete,
         }  # fmt: skip
         return await verbs[op[0]](*op[1:])
 
@@ -132,8 +136,7 @@ class Player:
         for (pen, _), outcome in zip(asked, outcomes, strict=True):
             if not isinstance(outcome, Committed):
                 row = await self.store.get(pen.lease.row.run)
-                assert row is not None
-                pen.seq, pen.head = row.last_seq, row.head
+                pen.seq, pen.head = (row.last_seq, row.head) if row is not None else (0, ZERO)
         return outcomes
 
     async def post(self, number: int, key: int, control: bool) -> Any:
@@ -167,6 +170,11 @@ class Player:
     async def list(self, status: Status | None) -> Any:
         """List runs by status."""
         return await self.store.list(RunFilter(status=status))
+
+    async def delete(self, numbers: Sequence[int], trial: bool) -> Any:
+        """Delete what has ended, or see what would go."""
+        deleted = await self.store.delete([self.id(number) for number in numbers], trial=trial)
+        return sorted(deleted.runs), deleted.kept
 
     async def everything(self) -> Any:
         """Return all that can be read."""
@@ -241,11 +249,15 @@ async def compare(story: list[Op], opened: Opened) -> None:
         runs = [
             a_run(stores[0], key=f"k{number}" if number else None, delay_seconds=number / 1e6) for number in range(RUNS)
         ]
+        runs[-1] = replace(runs[-1], row=replace(runs[-1].row, parent=runs[-2].row.run))
         workers = [new_worker_id() for _ in range(WORKERS)]
         players = [Player(store, clock, runs, workers) for store, clock in zip(stores, clocks, strict=True)]
+        asked = False
         for op in [("register", 0), *story]:
-            if op[0] == "create" and op[1] == 0 and await stores[0].get(runs[0].row.run) is not None:
-                continue  # without a key the same id twice is no question that anybody asks
+            if op[0] == "create" and op[1] == 0:
+                if asked:
+                    continue  # without a key the same id twice is no question that anybody asks
+                asked = True
             one, other = [plain(await player.play(op)) for player in players]
             assert one == other, op
             one, other = [plain(await player.everything()) for player in players]
@@ -257,12 +269,18 @@ async def compare(story: list[Op], opened: Opened) -> None:
 def test_the_story_that_covers_the_most_is_alike(driver: str, request: pytest.FixtureRequest) -> None:
     """One fixed story through every verb, so that a quick look needs no luck."""
     rest = RowChange(status=Status.WAITING, reason="retry", due_at=2, seen_seq=0)
+    over = RowChange(status=Status.COMPLETED)
     story: list[Op] = [
         ("create", 1, 0), ("create", 1, None), ("create", 2, None), ("register", 1),
         ("commit", 1, 2, None, None, None, True, True), ("chunks", 1), ("post", 1, 1, True),
         ("commit", 1, 1, None, None, 0, True, False), ("commit", 1, 1, rest, 1, None, True, False),
         ("claim", 1, "v1", 3, None, True), ("void", 0), ("advance", 3), ("claim", 1, "v1", 3, None, True),
         ("commit all", 1, 2, 2), ("release", 1, [1]), ("list", Status.WAITING), ("void", 1),
+        ("claim", 1, "v1", 9, None, True), ("register", 1), ("create", 3, 1),
+        ("commit", 3, 1, over, None, None, True, True), ("delete", [3, 1, 2], True), ("delete", [3, 1], False),
+        ("claim", 1, "v1", 9, [2], True),
+        ("commit", 2, 1, over, None, None, True, False), ("delete", [3, 2, 2], False), ("commit all", 3, 2, 1),
+        ("create", 3, 0), ("create", 2, None), ("delete", [3], False),
     ]  # fmt: skip
     opened = in_a_file if driver == "sqlite" else in_schemas_of(request.getfixturevalue("postgres_admin"))
     asyncio.run(compare(story, opened))

@@ -1,11 +1,14 @@
 """The store in memory keeps the contract of every store."""
 
+from collections.abc import Sequence
+
 import pytest
 
 from holdfast.core.ids import RunId
 from holdfast.store.clock import Clock
 from holdfast.store.memory import MemoryStore
 from holdfast.store.protocol import Store
+from holdfast.store.value import RunRow
 from holdfast.testing.contract import OpenStore, StoreContract
 
 
@@ -21,11 +24,13 @@ class TestMemoryStore(StoreContract):
 
         return open_store
 
-    async def forget_run(self, store: Store, run: RunId) -> None:
-        """Take the run's own parts out of the dictionaries."""
+    async def remains(self, store: Store, row: RunRow) -> Sequence[str]:
+        """Look into every dictionary."""
         assert isinstance(store, MemoryStore)
-        for of_run in (store._rows, store._entries, store._posts, store._chunks):
-            del of_run[run]
+        by_run = ("_rows", "_entries", "_posts", "_chunks", "_named")
+        found = [name for name in by_run if getattr(store, name).get(row.run)]
+        pairs = {"_consumed": store._consumed, "_budgets": store._budgets}
+        return found + [name for name, of in pairs.items() if any(run == row.run for run, _ in of)]
 
     async def damage_blob(self, store: Store, tenant: str, digest: str) -> None:
         """Cut the last byte off."""

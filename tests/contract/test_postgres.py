@@ -11,8 +11,15 @@ from holdfast.core.ids import RunId
 from holdfast.store.clock import Clock
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.protocol import Store
+from holdfast.store.value import RunRow
 from holdfast.testing.contract import OpenStore, StoreContract
 from tests.rigs.server import plain
+
+NUMBERED = """
+    SELECT table_name::text FROM information_schema.columns
+     WHERE table_schema = current_schema() AND column_name = 'run' AND data_type = 'bigint' ORDER BY table_name
+"""
+"""The tables that have a run's number."""
 
 
 class TestPostgresStore(StoreContract):
@@ -61,10 +68,11 @@ class TestPostgresStore(StoreContract):
             cursor = connection.execute(sql.encode(), values)
             return cursor.fetchall() if cursor.description else []
 
-    async def forget_run(self, store: Store, run: RunId) -> None:
-        """Delete the run's rows, but not its key's."""
-        for table, column in (("hf_entries", "run"), ("hf_posts", "run"), ("hf_runs", "number")):
-            self.rows(f"DELETE FROM {table} WHERE {column} = (SELECT number FROM hf_runs WHERE run = %s::uuid)", run)
+    async def remains(self, store: Store, row: RunRow) -> Sequence[str]:
+        """Count the run's rows in every table."""
+        held = [("hf_runs", "number"), *((table, "run") for (table,) in self.rows(NUMBERED))]
+        counts = ((table, self.rows(f"SELECT count(*) FROM {table} WHERE {of} = %s", row.number)) for table, of in held)
+        return [f"{table}: {count}" for table, [(count,)] in counts if count]
 
     async def damage_blob(self, store: Store, tenant: str, digest: str) -> None:
         """Cut the last byte off."""

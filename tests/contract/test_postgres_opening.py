@@ -11,9 +11,12 @@ import pytest
 import holdfast as hf
 from holdfast.core.errors import StoreError, StoreRefused, StoreUnavailable
 from holdfast.core.ids import new_worker_id
+from holdfast.core.limit import Limit
+from holdfast.store import schema
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.postgres.address import parse
-from holdfast.testing.contract.story import SERVES, a_run
+from holdfast.store.value import Committed, Granted
+from holdfast.testing.contract.story import SERVES, Pen, a_lease, a_run, journal_of, words
 from tests.rigs.server import in_schema, plain
 
 
@@ -35,7 +38,45 @@ async def test_many_who_open_a_new_schema_at_once_make_one_store(postgres_addres
     """One migrates, the others wait for it: a fleet may start before its tables are there."""
     found = await asyncio.gather(*(opened(postgres_address) for _ in range(8)))
     assert len(set(found)) == 1
-    assert rows(postgres_address, "SELECT count(*), max(version) FROM hf_store") == [(1, 1)]
+    newest = len(schema.migrations("postgres"))
+    assert rows(postgres_address, "SELECT count(*), max(version) FROM hf_store") == [(1, newest)]
+
+
+@pytest.mark.parametrize("version", range(1, len(schema.migrations("postgres"))))
+async def test_a_fleet_that_is_upgraded_migrates_its_store_once_and_loses_nothing(
+    postgres_address: str, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many who come with newer code find one store, with what the older code wrote, and can use all of it."""
+    steps = schema.migrations("postgres")
+    with monkeypatch.context() as older:
+        older.setattr(schema, "migrations", lambda driver: steps[:version])
+        store = await PostgresStore.open(postgres_address)
+        lease = await a_lease(store)
+        pen = Pen(store, lease)
+        assert await store.commit(lease, pen.next("old")) == Committed(2)
+        await store.close()
+    assert rows(postgres_address, "SELECT version FROM hf_store") == [(version,)]
+    assert set(await asyncio.gather(*(opened(postgres_address) for _ in range(8)))) == {(store.id, store.epoch)}
+    assert rows(postgres_address, "SELECT version FROM hf_store") == [(len(steps),)]
+    newer = await PostgresStore.open(postgres_address)
+    assert await newer.acquire(lease, "0/call#1", Limit("one", at_once=1)) == Granted()
+    assert await newer.commit(lease, pen.next("new", freed=["0/call#1"])) == Committed(3)
+    assert words(await journal_of(newer, lease.row.run)) == ["old", "new"]
+    await newer.close()
+
+
+async def test_older_code_that_still_runs_while_its_store_is_migrated_goes_on(
+    postgres_address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rolling deploy: the first of the new ones migrates under the feet of the old ones."""
+    steps = schema.migrations("postgres")
+    with monkeypatch.context() as older:
+        older.setattr(schema, "migrations", lambda driver: steps[:1])
+        store = await PostgresStore.open(postgres_address)
+        pen = Pen(store, await a_lease(store))
+    await opened(postgres_address)
+    assert await store.commit(pen.lease, pen.next("on")) == Committed(2)
+    await store.close()
 
 
 async def test_two_schemas_of_one_database_are_two_stores(postgres_admin: tuple[str, Any]) -> None:

@@ -1,5 +1,6 @@
 """The store in one SQLite file keeps the contract of every store, and more because it is a file."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,14 @@ from holdfast.core.ids import RunId, id_bytes
 from holdfast.store.clock import Clock
 from holdfast.store.protocol import Store
 from holdfast.store.sqlite import SqliteStore
+from holdfast.store.value import RunRow
 from holdfast.testing.contract import OpenStore, StoreContract
+
+NUMBERED = """
+    SELECT m.name FROM sqlite_master m, pragma_table_info(m.name) c
+     WHERE m.type = 'table' AND m.name LIKE 'hf%' AND c.name = 'run' AND c.type = 'INTEGER' ORDER BY m.name
+"""
+"""The tables that have a run's number."""
 
 
 def rows(store: Store, sql: str, values: tuple[Any, ...] = ()) -> list[Any]:
@@ -36,14 +44,13 @@ class TestSqliteStore(StoreContract):
 
         return open_store
 
-    async def forget_run(self, store: Store, run: RunId) -> None:
-        """Delete the run's rows, but not its key's."""
-        for table, column in (("hf_entries", "run"), ("hf_posts", "run"), ("hf_runs", "number")):
-            rows(
-                store,
-                f"DELETE FROM {table} WHERE {column} = (SELECT number FROM hf_runs WHERE run = ?)",
-                (id_bytes(run),),
-            )
+    async def remains(self, store: Store, row: RunRow) -> Sequence[str]:
+        """Count the run's rows in every table."""
+        held = [("hf_runs", "number"), *((table, "run") for [table] in rows(store, NUMBERED))]
+        counts = (
+            (table, rows(store, f"SELECT count(*) FROM {table} WHERE {of} = ?", (row.number,))) for table, of in held
+        )
+        return [f"{table}: {count}" for table, [[count]] in counts if count]
 
     async def damage_blob(self, store: Store, tenant: str, digest: str) -> None:
         """Cut the last byte off."""

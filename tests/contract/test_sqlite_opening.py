@@ -11,10 +11,15 @@ import apsw
 import pytest
 
 from holdfast.core.errors import Misuse, StoreRefused, StoreUnavailable
-from holdfast.store.schema import migrations
+from holdfast.core.ids import new_worker_id
+from holdfast.core.limit import Limit
+from holdfast.store.memory import MemoryStore
+from holdfast.store.rows import FIXED, MOVING, first_row, fixed_of, guard, moving_of, seal
+from holdfast.store.schema import APPLICATION_ID, migrations
 from holdfast.store.sqlite import SqliteStore
-from holdfast.store.value import Committed
-from holdfast.testing.contract.story import Pen, a_lease, journal_of, words
+from holdfast.store.sqlite.database import INSERT_ENTRY
+from holdfast.store.value import Committed, Granted, RunFilter
+from holdfast.testing.contract.story import SERVES, Pen, a_lease, a_run, a_worker, journal_of, words
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -59,6 +64,60 @@ async def test_a_store_is_the_same_store_when_it_is_opened_again(tmp_path: Path)
     assert (again.id, again.epoch) == (store.id, 1)
     assert words(await journal_of(again, pen.lease.row.run)) == ["word"]
     await again.close()
+
+
+OLD = range(1, len(migrations("sqlite")))
+
+
+def old_store(path: Path, version: int) -> None:
+    """Make the file that Holdfast made when it knew only so many migrations, with one run in it."""
+    new = a_run(MemoryStore())
+    execute(path, "PRAGMA journal_mode=WAL", *migrations("sqlite")[:version])
+    execute(
+        path,
+        f"PRAGMA application_id={APPLICATION_ID}",
+        f"PRAGMA user_version={version}",
+        f"INSERT INTO hf_store (one, id, epoch, created_at, next_run) VALUES (1, '{new_worker_id()}', 1, 1, 65)",
+    )
+    stored = first_row(new, 1, claimed=False)
+    fixed, moving = fixed_of(stored), moving_of(stored)
+    marks = ", ".join("?" * (len(fixed) + len(moving)))
+    connection = apsw.Connection(str(path))
+    connection.execute(
+        f"INSERT INTO hf_runs ({FIXED}, {MOVING}, inbox_seq, control_seq, seen_seq, inbox_sum, guard) "
+        f"VALUES ({marks}, 0, 0, 0, 0, {guard(seal(fixed), moving)})",
+        (*fixed, *moving),
+    )
+    connection.execute(INSERT_ENTRY, (1, *new.first))
+    connection.close()
+
+
+@pytest.mark.parametrize("version", OLD)
+async def test_an_older_store_is_migrated_and_keeps_its_runs(tmp_path: Path, version: int) -> None:
+    """An upgrade is opening the store: what is new can be used, and what was there goes on."""
+    path = tmp_path / "store.db"
+    old_store(path, version)
+    store = await SqliteStore.open(str(path))
+    (lease,) = await store.claim(await a_worker(store), SERVES, limit=9)
+    assert await store.acquire(lease, "0/call#1", Limit("one", at_once=1)) == Granted()
+    assert await store.commit(lease, Pen(store, lease).next("word", freed=["0/call#1"])) == Committed(2)
+    assert words(await journal_of(store, lease.row.run)) == ["word"]
+    assert await store.check() == []
+    await store.close()
+
+
+async def test_a_kill_before_any_statement_of_a_migration_leaves_a_usable_file(tmp_path: Path) -> None:
+    """Whichever statement was the last, the next opening migrates, and the run is there."""
+    folder = tmp_path / "old"
+    folder.mkdir()
+    old_store(folder / "old.db", OLD[-1])
+    done = visit("die", str(tmp_path), str(folder / "old.db"))
+    opened = done.stdout.split()
+    assert len(opened) > 5, done.stderr
+    assert set(opened) == {"True"}
+    store = await SqliteStore.open(str(tmp_path / f"{len(opened) // 2}.db"))
+    assert len(await store.list(RunFilter())) == 1
+    await store.close()
 
 
 async def test_a_kill_before_any_statement_of_the_first_opening_leaves_a_usable_file(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from holdfast.core.ids import RunId
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.value import Committed, LeaseLost
 from holdfast.testing.contract.story import Pen, a_lease, a_run, a_worker, journal_of, words
+from tests.contract.test_sqlite_opening import old_store
 
 ROOT = Path(__file__).resolve().parents[2]
 Visitor = subprocess.Popen[str]
@@ -74,6 +75,15 @@ def test_eight_processes_that_open_a_new_file_at_once_make_one_store(tmp_path: P
     for _ in paths:
         Visitors.go(*eight)
         assert len({Visitors.heard(visitor) for visitor in eight}) == 1
+
+
+def test_eight_processes_that_open_an_older_file_at_once_migrate_it_once(tmp_path: Path, visitors: Visitors) -> None:
+    """A fleet that is upgraded together finds one store, whoever of it comes first."""
+    path = tmp_path / "store.db"
+    old_store(path, 1)
+    eight = [visitors.send("open", str(path)) for _ in range(8)]
+    Visitors.go(*eight)
+    assert len({Visitors.heard(visitor) for visitor in eight}) == 1
 
 
 def test_one_key_started_by_many_processes_at_once_is_one_run(tmp_path: Path, visitors: Visitors) -> None:

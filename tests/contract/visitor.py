@@ -5,11 +5,13 @@ It says `ready` once everything is imported and acts at each line it is sent, so
 │ create PATH KEY    make a run of that key and say what came of it
 │ write PATH COUNT   start a run, commit COUNT entries one by one, saying each that is on disk
 │ take PATH RUN      void every other worker, claim the run, commit one entry, and say the fence
-└ die FOLDER         kill an opening before each of its statements, and say whether the file opens afterwards
+└ die FOLDER [OLD]   kill an opening of a new file, or of a copy of OLD, before each of its statements, and say whether
+                     the file opens afterwards
 """
 
 import asyncio
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Awaitable, Callable
@@ -62,11 +64,17 @@ async def take(path: str, run: str) -> None:
     await store.close()
 
 
-def die(folder: str) -> None:
-    """Open a new file as often as opening has statements, killed before each in turn; then open every file again."""
-    total = int(told_by(partial(opened, f"{folder}/counted.db", None)))
+def die(folder: str, old: str | None = None) -> None:
+    """Open a file as often as opening has statements, killed before each in turn; then open every file again."""
+
+    def made(path: str) -> str:
+        if old is not None:
+            shutil.copyfile(old, path)
+        return path
+
+    total = int(told_by(partial(opened, made(f"{folder}/counted.db"), None)))
     for where in range(1, total + 1):
-        path = f"{folder}/{where}.db"
+        path = made(f"{folder}/{where}.db")
         told_by(partial(opened, path, where))
         print(int(told_by(partial(opened, path, None))) > 0, flush=True)
 
@@ -125,6 +133,6 @@ async def main(verb: str, *arguments: str) -> None:
 
 if __name__ == "__main__":
     if sys.argv[1] == "die":
-        die(sys.argv[2])
+        die(*sys.argv[2:])
     else:
         asyncio.run(main(*sys.argv[1:]))

@@ -228,10 +228,9 @@ async def test_a_run_whose_row_is_gone_is_not_started_again_under_its_key(
     path = fresh()
     tamper.change(path, "DELETE FROM hf_runs WHERE key = 'done'")
     async with hf.open(await SqliteStore.open(str(path)), APP) as runtime:
-        run = await runtime.start(*_start("done"), key="done")
-        assert run.id == original.ids["done"]
-        with pytest.raises(hf.NotFound):
-            await run.result(timeout=BOUND_SECONDS)
+        with pytest.raises(hf.Conflict, match=original.ids["done"]) as refused:
+            await runtime.start(*_start("done"), key="done")
+        assert "holdfast verify" in refused.value.hint
         with pytest.raises(hf.Conflict):
             await runtime.start(specimen.done, "another order", key="done")
         found = [finding.what async for finding in runtime.client.verify()]

@@ -37,10 +37,14 @@ for _table, _column in re.findall(r"ALTER TABLE (\w+) ADD COLUMN (\w+)", "\n".jo
 SETTINGS: Final[dict[str, Callable[..., Any]]] = {
     "hf.run": hf.run,
     "hf.open": hf.open,
+    "hf.testing.open": hf.testing.open,
+    "hf.testing.every_crash": hf.testing.every_crash,
     "hf.App": hf.App,
+    "app.schedule": hf.App.schedule,
     "hf.durable": hf.durable,
     "hf.step": hf.step,
     "hf.Retry": hf.Retry,
+    "hf.Limit": hf.Limit,
     "runtime.start": hf.Runtime.start,
     "runtime.get": hf.Runtime.get,
     "runtime.runs": hf.Runtime.runs,
@@ -48,6 +52,11 @@ SETTINGS: Final[dict[str, Callable[..., Any]]] = {
     "run.events": hf.Run.events,
     "run.result": hf.Run.result,
     "run.resolve": hf.Run.resolve,
+    "run.signal": hf.Run.signal,
+    "run.cancel": hf.Run.cancel,
+    "runtime.answer": hf.Runtime.answer,
+    "ctx.ask": hf.Context.ask,
+    "ctx.receive": hf.Context.receive,
 }
 
 
@@ -122,6 +131,13 @@ def test_every_status_and_effect_is_documented() -> None:
 def test_a_public_name_is_documented(name: str) -> None:
     """What can be imported can be read about."""
     assert any(re.search(rf"\bhf\.{name}\b", each.text) for each in PAGES)
+
+
+@pytest.mark.parametrize("name", sorted(hf.testing.__all__))
+def test_a_name_of_the_kit_is_documented(name: str) -> None:
+    """What users test with is on the page about testing, and among the names."""
+    assert re.search(rf"hf\.testing\.{name}\b|`{name}`", page("testing").text)
+    assert re.search(rf"`{name}\b", page("api").section("holdfast.testing"))
 
 
 @pytest.mark.parametrize("of", [hf.Context, hf.Step, hf.Transaction, hf.Runtime, hf.Run, hf.Client, hf.RunInfo])

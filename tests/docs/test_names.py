@@ -14,7 +14,7 @@ from holdfast.cli import commands
 from tests.docs.pages import DOCS, PAGES, ROOT, Page
 
 LINKED = [*PAGES, *map(Page, sorted((DOCS / "adr").glob("*.md"))), *map(Page, sorted(ROOT.glob("*.md")))]
-OBJECTS = {"ctx": hf.Context, "runtime": hf.Runtime, "run": hf.Run, "step": hf.Step}
+OBJECTS = {"ctx": hf.Context, "runtime": hf.testing.ClockedRuntime, "run": hf.Run, "step": hf.Step}
 every_page = pytest.mark.parametrize("page", PAGES, ids=str)
 
 

@@ -104,6 +104,11 @@ class Shell:
         )  # fmt: skip
         return Started(process)
 
+    def run_python(self, program: str) -> "subprocess.CompletedProcess[str]":
+        """Run a program of the folder to its end."""
+        command = [sys.executable, program]
+        return subprocess.run(command, cwd=self.folder, capture_output=True, text=True, timeout=SECONDS, check=False)
+
 
 def _hear_interrupts() -> None:
     """Undo what a background job inherits: an ignored Ctrl-C."""

@@ -1,7 +1,7 @@
 """Calls that a type checker accepts, with the types that come out; never run."""
 
 from collections.abc import AsyncIterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, assert_type
 
@@ -83,6 +83,24 @@ async def without_arguments(ctx: hf.Context) -> None:
     """A run without input."""
 
 
+@hf.durable
+async def at_a_tick(ctx: hf.Context, at: datetime) -> None:
+    """A run that is given its tick."""
+
+
+@hf.durable
+async def at_a_tick_with(ctx: hf.Context, at: datetime, team: str, size: int) -> None:
+    """A run that is given its tick and more."""
+
+
+def schedule(app: hf.App) -> None:
+    """Schedules, rightly declared."""
+    app.schedule(without_arguments, "@hourly")
+    app.schedule(at_a_tick, "0 2 * * *", tz="Europe/Berlin", missed="last", overlap="skip", name="nightly")
+    app.schedule(at_a_tick_with, "0 2 * * *", args=("blue", 3))
+    app.schedule(onboard, "0 2 * * *", args=("acme", 3))
+
+
 async def use() -> None:
     """The runtime, rightly used."""
     app = hf.App(onboard, without_arguments, deps=Pool, version="1", secrets=["KEY"])
@@ -113,3 +131,23 @@ def use_plainly() -> None:
         run = runtime.wait(runtime.start(onboard, "acme", 3))
         assert_type(run, hf.Run[dict[str, int]])
         assert_type(runtime.wait(run.result()), dict[str, int])
+
+
+paid = hf.Signal("paid", int)
+said = hf.Signal("said")
+
+
+async def wait(ctx: hf.Context) -> None:
+    """The verbs that wait, fan out and spawn, rightly used."""
+    assert_type(paid, hf.Signal[int])
+    assert_type(said, hf.Signal[Any])
+    assert_type(await ctx.receive(paid), int)
+    assert_type(await ctx.receive(paid, timeout=3), int | None)
+    assert_type(await ctx.receive(paid, said), tuple[hf.Signal[Any], Any])
+    assert_type(await ctx.ask("Shall I?", show=1, expires=timedelta(days=1)), hf.Decision)
+    assert_type(await ctx.gather(ctx.step(count, ["a"]), ctx.receive(paid)), tuple[int, int])
+    assert_type(await ctx.run(onboard, "acme", 3), dict[str, int])
+    child = await ctx.spawn(onboard, "acme", 3)
+    assert_type(child, hf.Child[dict[str, int]])
+    assert_type(await child.result(), dict[str, int])
+    await child.signal(paid, 3)

@@ -1,7 +1,7 @@
 """Calls that a type checker must refuse, one per marked line; never run."""
 
 import holdfast as hf
-from tests.typing.right import Pool, book, count, load, onboard, pay, without_arguments
+from tests.typing.right import Pool, at_a_tick_with, book, count, load, onboard, pay, without_arguments
 
 
 @hf.durable
@@ -38,6 +38,17 @@ async def use_wrongly(runtime: hf.Runtime) -> None:
     hf.run(onboard, "acme")  # wrong: one is missing
     hf.App(load)  # wrong: not durable
     print(text, Pool)
+
+
+def schedule_wrongly(app: hf.App) -> None:
+    """Wrong schedules."""
+    app.schedule(onboard, "0 2 * * *")  # wrong: its arguments are missing
+    app.schedule(onboard, "0 2 * * *", args=("acme",))  # wrong: one is missing
+    app.schedule(onboard, "0 2 * * *", args=(3, "acme"))  # wrong: swapped
+    app.schedule(at_a_tick_with, "0 2 * * *", args=("blue", "three"))  # wrong: not an int
+    app.schedule(without_arguments, "0 2 * * *", missed="some")  # wrong: no such policy
+    app.schedule(without_arguments, "0 2 * * *", overlap="never")  # wrong: no such policy
+    app.schedule(load, "0 2 * * *")  # wrong: not durable
 
 
 @hf.durable  # wrong: not async

@@ -121,3 +121,15 @@ def resolved(outcome: str, step: str = "0/pay#1", *, value: bytes = b"null") -> 
 def resumed(fence: int) -> e.Entry:
     """Return a resume under a fence."""
     return e.RunResumed(worker=OTHER, fence=fence, attempt=2, why="claimed")
+
+
+ADDED: tuple[e.Entry, ...] = (
+    e.CancelReceived(post=4, by="ann", reason="cancelled: no need"),
+    e.CancelReceived(post=4),
+    e.RunParked(
+        status=Status.WAITING,
+        reason="signal",
+        waits=[e.Wait("signal", "0/receive#1", "paid", 5), e.Wait("sleep", "0/gather#1.2/sleep#1")],
+    ),
+)
+"""Kinds and fields that came later; their vectors stand behind the others, whose places never change."""

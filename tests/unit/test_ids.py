@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.errors import InvalidInput
-from holdfast.core.ids import RunId, checked_text, id_bytes, id_text, new_run_id, new_worker_id, run_id
+from holdfast.core.ids import RunId, born_at, checked_text, id_bytes, id_text, new_run_id, new_worker_id, run_id
 from tests.unit.facts import RUN
 
 
@@ -15,6 +15,12 @@ def test_new_ids_are_canonical_distinct_and_in_order() -> None:
     assert ids == sorted(set(ids))
     assert all(run_id(made) == made and made[14] == "7" for made in ids)
     assert new_worker_id() != new_worker_id()
+
+
+def test_an_id_tells_when_it_was_made() -> None:
+    """The time of a run that was deleted is still in its id."""
+    assert born_at(RunId("019a0000-0000-7000-8000-000000000000")) == 0x019A_0000_0000 * 1000
+    assert born_at(new_run_id()) <= born_at(new_run_id())
 
 
 @given(st.binary(min_size=16, max_size=16))

@@ -17,6 +17,7 @@ from holdfast.core.stepkey import (
     explicit_key,
     join_key,
     root_branch,
+    set_path,
 )
 
 text = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8) | st.text("/%#.=~", min_size=1)
@@ -92,7 +93,7 @@ def test_different_places_have_different_step_keys(one: tuple, other: tuple, nth
         generation, branches, name = place
         branch = root_branch(generation)
         for set_name, set_count, index in branches:
-            branch = branch_path(branch, set_name, set_count, index)
+            branch = branch_path(set_path(branch, set_name, set_count), index)
         return counted_key(branch, encode_part(name), count), explicit_key(branch, name)
 
     counted, explicit = keys(one, nth)
@@ -109,7 +110,7 @@ def test_different_places_have_different_step_keys(one: tuple, other: tuple, nth
 def test_a_step_key_names_its_branch(key: str, branch: str) -> None:
     """The branch is all that stands before the last part."""
     assert branch_of(key) == branch
-    assert counted_key(branch_path("2", "gather", 1, 3), "pay", 2) == "2/gather#1.3/pay#2"
+    assert counted_key(branch_path(set_path("2", "gather", 1), 3), "pay", 2) == "2/gather#1.3/pay#2"
     assert explicit_key("0", "order/42") == "0/=order%2F42"
 
 

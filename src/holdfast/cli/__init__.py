@@ -7,14 +7,20 @@ from typing import Any, NoReturn
 import click
 
 from holdfast import __version__
+from holdfast.cli.answer import answer
+from holdfast.cli.control import cancel, pause, resume, retry
+from holdfast.cli.delete import delete
 from holdfast.cli.demo import demo
 from holdfast.cli.doctor import doctor
 from holdfast.cli.exits import Exit, status_of
+from holdfast.cli.export import export
+from holdfast.cli.gc import gc
 from holdfast.cli.ls import ls
 from holdfast.cli.migrate import migrate
 from holdfast.cli.resolve import resolve
 from holdfast.cli.run import run
 from holdfast.cli.show import show
+from holdfast.cli.signal import signal
 from holdfast.cli.surface import Surface
 from holdfast.cli.tail import tail
 from holdfast.cli.verify import verify
@@ -42,7 +48,10 @@ def commands() -> None:
     """
 
 
-for _command in (demo, run, worker, ls, show, tail, verify, resolve, migrate, doctor):
+for _command in (
+    demo, run, worker, ls, show, tail, signal, answer, cancel, pause, resume, retry, resolve, verify, export, delete,
+    gc, migrate, doctor,
+):  # fmt: skip
     commands.add_command(_command)
 
 

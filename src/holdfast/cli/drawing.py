@@ -10,6 +10,7 @@ from holdfast import events as ev
 from holdfast.cli.lines import ENDINGS, doubt, failure, line_of, mark, reason, resolution
 from holdfast.cli.ls import COLOURS
 from holdfast.cli.picture import Act, Picture, Process
+from holdfast.cli.saying import resting
 from holdfast.cli.surface import Surface, brief, shown
 from holdfast.cli.wording import between, clock, counted, duration, step_name
 from holdfast.client.local import as_time
@@ -97,8 +98,12 @@ def _line(act: Act, width: int, process: Process) -> Text:
     """Return an act's line in columns: sign, step, effect, time, and what there is to say."""
     entry = act.entry
     sign, style, said = _said(act, process)
+    if act.effect is None and isinstance(entry, ev.StepFailed) and act.note:
+        assert act.step is not None
+        return mark("✗", "yellow") + step_name(act.step) + Text(f"  {act.note}", style="yellow")
     if act.effect is None:
-        return line_of(entry) or Text(entry.type)
+        line = line_of(entry, act.took) or Text(entry.type)
+        return line.append(f"  {act.note}", style="yellow") if act.note else line
     assert act.step is not None
     name = step_name(act.step)
     name.truncate(_NAME_COLUMNS, overflow="ellipsis")
@@ -118,7 +123,7 @@ def _said(act: Act, process: Process) -> tuple[str, str, str]:
             working = process.end == "working"
             return "…", "cyan" if working else "yellow", "  under way" if working else "  begun, no outcome recorded"
         case ev.StepFailed() as failed:
-            return "✗", "red", f"  {failure(failed)}"
+            return "✗", "red", f"  {act.note or failure(failed)}"
         case ev.StepDoubted() as doubted:
             return "?", "yellow", f"  in doubt: {doubt(doubted)}"
         case ev.StepResolved() as resolved:
@@ -137,8 +142,7 @@ def _end(process: Process, *, dead: bool) -> Text:
             style = ENDINGS.get(finished.status, "")
             return corner + mark("■", style) + Text(f"{finished.status}{reason(finished)}", style=style)
         case "parked", ev.RunParked() as parked:
-            why = shown(parked.detail or parked.reason)
-            return corner + mark("‖", "yellow") + Text(f"rests: {why}", style="yellow")
+            return corner + mark("‖", "yellow") + Text(f"rests: {resting(parked)}", style="yellow")
         case "working", _ if not dead:
             return corner + mark("…", "cyan") + Text("at work", style="cyan")
         case "waiting", _:
@@ -150,23 +154,42 @@ def _end(process: Process, *, dead: bool) -> Text:
 
 def _advice(surface: Surface, info: RunInfo, picture: Picture, *, dead: bool) -> Iterator[Text]:
     """Yield what to do next, if anything is."""
-    lines: list[str] = []
-    last = picture.processes[-1].acts[-1].entry if picture.processes[-1].acts else None
-    if isinstance(last, ev.RunParked) and last.due_at is not None and not info.reason.startswith("diverged"):
-        due, now = as_time(last.due_at), datetime.now(UTC)
-        lines = [f"It goes on at {clock(due, now)}, if its program runs then."]
-        if due <= now:
-            lines = [f"It is due since {clock(due, now)} and goes on when its program runs."]
-    elif picture.doubted and info.status is Status.WAITING:
-        resolve = surface.command("resolve", info.id, picture.doubted[0])
-        lines = ["Look whether it happened, and say so:", f"  {resolve} --value JSON", f"  {resolve} --not-done"]
-    elif info.status is Status.QUARANTINED:
-        lines = [f"Set aside: {info.reason}", f"  {surface.command('verify', info.id)}"]
-    elif info.reason.startswith("diverged"):
-        lines = ["The code changed under it: run the version that wrote it, or start a new run under another key."]
-    elif dead or picture.processes[-1].end == "lost":
-        lines = ["It goes on from here when its program runs again."]
+    lines = list(_ways_on(surface, info, picture, dead=dead))
     if lines:
         yield Text("")
     for line in lines:
         yield Text(shown(line), style="dim" if not line.startswith("  ") else "")
+
+
+def _ways_on(surface: Surface, info: RunInfo, picture: Picture, *, dead: bool) -> Iterator[str]:
+    rest = picture.resting
+    if info.reason.startswith("diverged"):
+        yield "The code changed under it: run the version that wrote it, or start a new run under another key."
+    elif picture.questions and info.status is Status.WAITING:
+        yield "Answer it:" if len(picture.questions) == 1 else "Answer them:"
+        for question in picture.questions:
+            yield f"  {surface.command('answer', f'{info.id}.{question.seq}')}"
+    elif picture.doubted and info.status is Status.WAITING and (rest is None or rest.due_at is None):
+        resolve = surface.command("resolve", info.id, picture.doubted[0])
+        yield from ("Look whether it happened, and say so:", f"  {resolve} --value JSON", f"  {resolve} --not-done")
+    elif info.status is Status.PAUSED:
+        yield from ("Let it go on:", f"  {surface.command('resume', info.id)}")
+    elif info.status is Status.QUARANTINED:
+        yield from (f"Set aside: {info.reason}", f"  {surface.command('verify', info.id)}")
+        yield from ("Once the cause is gone, have it tried again:", f"  {surface.command('retry', info.id)}")
+    elif rest is not None and (signals := _signals(rest)):
+        yield "Send it:" if len(signals) == 1 else "Send one of them:"
+        yield from (f"  {surface.command('signal', info.id, name)} JSON" for name in signals)
+    elif rest is not None and rest.due_at is not None:
+        due, now = as_time(rest.due_at), datetime.now(UTC)
+        if due <= now:
+            yield f"It is due since {clock(due, now)} and goes on when its program runs."
+        else:
+            yield f"It goes on at {clock(due, now)}, if its program runs then."
+    elif dead or picture.processes[-1].end == "lost":
+        yield "It goes on from here when its program runs again."
+
+
+def _signals(rest: ev.RunParked) -> Sequence[str]:
+    """Return the signals that a run at rest waits for."""
+    return [name for wait in rest.waits if wait.kind == "signal" for name in wait.name.split(", ")]

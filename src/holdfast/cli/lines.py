@@ -3,6 +3,7 @@
 from rich.text import Text
 
 from holdfast import events as ev
+from holdfast.cli.saying import begun, by, decision, resting
 from holdfast.cli.surface import brief, shown
 from holdfast.cli.wording import duration, step_name
 from holdfast.core.status import Status
@@ -49,6 +50,8 @@ def line_of(event: Event, took: int | None = None) -> Text | None:
             return None
         case ev.RunResumed():
             return mark("↻", "cyan") + Text(f"taken up again (attempt {event.attempt})", style="cyan")
+        case ev.StepStarted(waits=[_, *_]):
+            return mark("…", "yellow") + step_name(event.step) + Text(f"  {begun(event)}", style="yellow")
         case ev.StepStarted():
             return mark("·", "dim") + step_name(event.step) + Text(f"  intent recorded ({event.effect})", style="dim")
         case ev.StepCompleted():
@@ -63,14 +66,42 @@ def line_of(event: Event, took: int | None = None) -> Text | None:
         case ev.Emitted():
             return mark("»", "blue") + Text(shown(event.name), style="blue") + Text(f"  {brief(event.value)}")
         case ev.RunParked():
-            return mark("‖", "yellow") + Text(f"rests: {shown(event.detail or event.reason)}", style="yellow")
+            return mark("‖", "yellow") + Text(f"rests: {resting(event)}", style="yellow")
         case ev.RunFinished():
             style = ENDINGS.get(event.status, "")
             return mark("■", style) + Text(f"{event.status}{reason(event)}", style=style)
         case ev.Chunk():
             return mark("…", "dim") + step_name(event.step) + Text(f"  {brief(event.value)}", style="dim")
         case _:
-            return mark("·", "dim") + Text(shown(event.type))
+            return _line_of_others(event) or mark("·", "dim") + Text(shown(event.type))
+
+
+def _line_of_others(event: Event) -> Text | None:
+    """Return what to say of what came from outside, and of children."""
+    match event:
+        case ev.SignalReceived():
+            said = f"  {shown(event.name)} {brief(event.value)}{by(event.by)}"
+            return mark("✓", "green") + step_name(event.step) + Text(said)
+        case ev.QuestionAsked():
+            return mark("?", "yellow") + step_name(event.step) + Text(f"  asks: {shown(event.text)}", style="yellow")
+        case ev.QuestionAnswered():
+            style = "green" if event.yes else "yellow"
+            return mark("✓" if event.yes else "✗", style) + step_name(event.step) + Text(f"  {decision(event)}")
+        case ev.ChildSpawned():
+            return mark("▸", "cyan") + step_name(event.step) + Text(f"  child {event.child}", style="dim")
+        case ev.ChildSettled():
+            style, sign = ENDINGS.get(event.status, ""), "✓" if event.status is Status.COMPLETED else "✗"
+            why = f": {shown(event.error.message)}" if event.error is not None else ""
+            return mark(sign, style) + step_name(event.step) + Text(f"  child {event.status}{why}", style=style)
+        case ev.CancelReceived():
+            why = event.reason.removeprefix("cancelled").removeprefix(": ")
+            said = f"its end was asked for{by(event.by)}{f': {shown(why)}' if why else ''}"
+            return mark("■", "yellow") + Text(said, style="yellow")
+        case ev.RunContinued():
+            said = f"goes on from the top: generation {event.generation}  {brief(event.value)}"
+            return mark("↻", "cyan") + Text(said, style="cyan")
+        case _:
+            return None
 
 
 def _attempt(attempt: int) -> str:

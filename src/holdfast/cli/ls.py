@@ -9,6 +9,9 @@ from rich.text import Text
 from holdfast.cli.exits import Exit
 from holdfast.cli.liveness import dead_runs
 from holdfast.cli.options import common, labels_of
+from holdfast.cli.questions import list_questions
+from holdfast.cli.saying import waiting
+from holdfast.cli.schedules import list_schedules
 from holdfast.cli.store import find_run, open_client
 from holdfast.cli.surface import Surface, shown
 from holdfast.cli.wording import between, duration
@@ -28,6 +31,7 @@ COLOURS: Final = {
     Status.CANCELLED: "dim",
 }
 _PAGE: Final = 500
+_OTHERS: Final = (("workers", list_workers), ("schedules", list_schedules), ("questions", list_questions))
 
 
 @click.command("ls")
@@ -37,16 +41,20 @@ _PAGE: Final = 500
 @click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="How many.")
 @click.option("--before", metavar="RUN", help="Only runs older than this one: the next page.")
 @click.option("--workers", is_flag=True, help="List workers instead of runs.")
+@click.option("--schedules", is_flag=True, help="List the schedules that workers look after instead of runs.")
+@click.option("--questions", is_flag=True, help="List what waits for a person instead of runs.")
 @common()
 async def ls(
     surface: Surface, *, status: str | None, name: str | None, labels: tuple[str, ...], limit: int,
-    before: str | None, workers: bool,
+    before: str | None, workers: bool, schedules: bool, questions: bool,
 ) -> int:  # fmt: skip
-    """List runs, newest first, or workers."""
-    if workers:
-        if status or name or labels or before:
-            raise click.UsageError("--workers lists workers: leave out what chooses runs")
-        return await list_workers(surface)
+    """List runs, newest first, or workers, or schedules, or open questions."""
+    others = [listing for asked, listing in zip((workers, schedules, questions), _OTHERS, strict=True) if asked]
+    if others:
+        one, listed = others[0]
+        if status or name or labels or before or len(others) > 1:
+            raise click.UsageError(f"--{one} lists {one}: leave out what chooses anything else")
+        return await listed(surface)
     wanted = Status(status) if status is not None else None
     async with open_client(surface.store) as client:
         last = await find_run(client, before) if before is not None else None
@@ -87,9 +95,9 @@ async def _draw(surface: Surface, client: Client, runs: list[RunSummary]) -> Non
     now = datetime.now(UTC)
     rows = [("RUN", "NAME", "STATUS", "AGE", "KEY", "")] if not surface.quiet else []
     for run in runs:
-        reason = "its process is dead" if run.id in dead else run.reason
+        reason = "its process is dead" if run.id in dead else waiting(run.reason)
         age = duration(between(run.created_at, now))
-        rows.append((run.id, shown(run.name), str(run.status), age, shown(run.key or ""), shown(reason)))
+        rows.append((run.id, shown(run.name), str(run.status), age, shown(run.key or ""), reason))
     widths = [max(len(row[column]) for row in rows) for column in range(5)]
     for number, row in enumerate(rows, start=0 if not surface.quiet else 1):
         line = Text("  ".join(cell.ljust(width) for cell, width in zip(row[:2], widths, strict=False)) + "  ")

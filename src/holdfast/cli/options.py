@@ -8,12 +8,14 @@ from functools import wraps
 from typing import Any, Final, TypeVar
 
 import click
+import msgspec
 from click.shell_completion import CompletionItem
 
 from holdfast.cli.exits import Exit
 from holdfast.cli.store import open_client
-from holdfast.cli.surface import Surface
-from holdfast.core.errors import HoldfastError
+from holdfast.cli.surface import Surface, shown
+from holdfast.client.protocol import Client
+from holdfast.core.errors import HoldfastError, InvalidInput
 from holdfast.runtime import DEFAULT_STORE
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -65,6 +67,9 @@ def run_argument(*, required: bool = True) -> Callable[[Command], Command]:
     return click.argument("run", metavar="RUN", required=required, shell_complete=_complete_run)
 
 
+archive_option: Final = click.option("--archive", metavar="FILE", help="The run as an archive holds it.")
+
+
 def labels_of(texts: tuple[str, ...]) -> dict[str, str]:
     """Return labels that were written as NAME=VALUE."""
     for text in texts:
@@ -73,15 +78,49 @@ def labels_of(texts: tuple[str, ...]) -> dict[str, str]:
     return {name: value for name, _, value in (text.partition("=") for text in texts)}
 
 
-def _complete_run(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    address = _address(context.params.get("store"))
+def json_of(what: str, text: str) -> Any:
+    """Return the value that was written as JSON.
 
-    async def look() -> list[CompletionItem]:
-        async with open_client(address) as client:
-            runs = [run for run in await client.runs(limit=_COMPLETIONS) if run.id.startswith(incomplete)]
+    Raises:
+        InvalidInput: it is none; the hint writes it as text.
+    """
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.MsgspecError as error:
+        refused = InvalidInput(f"{what} is not JSON: {error}")
+        option = f"{what} " if what.startswith("--") else ""
+        refused.hint = f"Text is written in quotes: {option}'\"{shown(text)}\"'"
+        raise refused from None
+
+
+def _complete_run(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    async def look(client: Client) -> list[CompletionItem]:
+        runs = [run for run in await client.runs(limit=_COMPLETIONS) if run.id.startswith(incomplete)]
         return [CompletionItem(run.id, help=f"{run.name} {run.status}") for run in runs]
 
+    return _looked_up(context, look)
+
+
+def complete_question(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Offer the open questions."""
+
+    async def look(client: Client) -> list[CompletionItem]:
+        found = [question for question in await client.questions() if question.id.startswith(incomplete)]
+        return [CompletionItem(question.id, help=shown(question.text)) for question in found]
+
+    return _looked_up(context, look)
+
+
+def _looked_up(
+    context: click.Context, look: Callable[[Client], Coroutine[Any, Any, list[CompletionItem]]]
+) -> list[CompletionItem]:
+    address = _address(context.params.get("store"))
+
+    async def looked() -> list[CompletionItem]:
+        async with open_client(address) as client:
+            return await look(client)
+
     try:
-        return asyncio.run(look())
+        return asyncio.run(looked())
     except HoldfastError:
         return []

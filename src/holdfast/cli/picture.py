@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from datetime import datetime
+from typing import Final
 
 from msgspec import Struct, field
 
@@ -11,6 +12,8 @@ from holdfast.client.local import as_time
 from holdfast.core.entry import Entry
 from holdfast.core.status import Effect, Status
 from holdfast.stream.event import Event
+
+_OUTCOMES: Final = (ev.StepCompleted, ev.StepFailed, ev.StepDoubted, ev.SignalReceived)
 
 
 class Act(Struct, kw_only=True):
@@ -22,6 +25,8 @@ class Act(Struct, kw_only=True):
     took: int | None
     outcome: str
     entry: Entry
+    note: str = ""
+    """What the entry alone does not tell."""
 
     def form(self) -> dict[str, object]:
         """Return it for JSON."""
@@ -60,6 +65,10 @@ class Picture(Struct, kw_only=True):
     processes: list[Process]
     doubted: list[str]
     """Steps in doubt now."""
+    questions: list[ev.QuestionAsked]
+    """Those that nobody has answered."""
+    resting: ev.RunParked | None
+    """Where the run rests, if it does."""
 
     @property
     def began_at(self) -> datetime:
@@ -82,10 +91,15 @@ class _Painter:
         self._open: dict[str, Act] = {}
         self._recorded: set[str] = set()
         self.doubted: dict[str, None] = {}
+        self.questions: dict[str, ev.QuestionAsked] = {}
+        self.resting: ev.RunParked | None = None
+        self._waits: dict[str, ev.StepStarted] = {}
+        self._cancelled = False
 
     def take(self, entry: Entry) -> None:
         """Add the next entry."""
         took = self._watch.took(entry)
+        self.resting = entry if isinstance(entry, ev.RunParked) else None
         match entry:
             case ev.RunStarted() | ev.RunForked():
                 self.processes.append(Process(number=1, began_at=entry.at, ended_at=entry.at))
@@ -110,19 +124,32 @@ class _Painter:
     def _act(self, entry: Entry, took: int | None) -> None:
         step: str | None = getattr(entry, "step", None)
         outcome = self._outcome(entry)
-        if step is not None and isinstance(entry, ev.StepStarted):
-            self._effects[step] = entry.effect
+        if isinstance(entry, ev.StepStarted):
+            self._effects[entry.step] = entry.effect
+            if entry.waits:
+                self._waits[entry.step] = entry
         intent = self._open.pop(step, None) if step is not None else None
         acts = self.processes[-1].acts
-        if intent is not None and isinstance(entry, ev.StepCompleted | ev.StepFailed | ev.StepDoubted):
+        if intent is not None and isinstance(entry, _OUTCOMES):
             acts.remove(intent)  # an intent that was followed by its outcome is one act
         steps = isinstance(entry, ev.StepStarted | ev.StepCompleted | ev.StepFailed | ev.StepDoubted | ev.StepResolved)
+        steps = steps and step not in self._waits
         effect = self._effects.get(step, Effect.REPEAT) if steps and step is not None else None
         attempt: int = getattr(entry, "attempt", 1)
-        act = Act(step=step, effect=effect, attempt=attempt, took=took, outcome=outcome, entry=entry)
+        note = self._note(entry, step)
+        act = Act(step=step, effect=effect, attempt=attempt, took=took, outcome=outcome, entry=entry, note=note)
         acts.append(act)
         if isinstance(entry, ev.StepStarted):
             self._open[entry.step] = act
+
+    def _note(self, entry: Entry, step: str | None) -> str:
+        """Return what only the entries before tell of one."""
+        wait = self._waits.get(step or "")
+        if isinstance(entry, ev.StepFailed) and entry.cancelled and self._cancelled:
+            return "left, since the run shall end"
+        if isinstance(entry, ev.StepCompleted) and wait is not None and wait.waits != ["sleep"]:
+            return "nothing came in time"
+        return ""
 
     def _outcome(self, entry: Entry) -> str:
         """Return one word for what an entry says, and keep what later entries need of it."""
@@ -133,6 +160,7 @@ class _Painter:
                 self._recorded.add(entry.step)
                 return "completed"
             case ev.StepFailed():
+                self.questions.pop(entry.step, None)
                 if entry.retry_at is None:
                     self._recorded.add(entry.step)
                 return "cancelled" if entry.cancelled else "failed" if entry.retry_at is None else "retried"
@@ -144,10 +172,33 @@ class _Painter:
                 if entry.outcome != "not_done":
                     self._recorded.add(entry.step)
                 return f"resolved_{entry.outcome}"
+            case ev.SignalReceived():
+                self._recorded.add(entry.step)
+                return "received"
+            case ev.QuestionAsked():
+                self.questions[entry.step] = entry
+                return "asked"
+            case ev.QuestionAnswered():
+                self.questions.pop(entry.step, None)
+                self._recorded.add(entry.step)
+                return "expired" if entry.expired else "yes" if entry.yes else "no"
+            case ev.ChildSpawned():
+                return "spawned"
+            case ev.ChildSettled():
+                self._recorded.add(entry.step)
+                return str(entry.status)
+            case ev.CancelReceived():
+                self._cancelled = True
+                return "cancel_asked"
+            case ev.RunContinued():
+                self._recorded.clear()
+                self.questions.clear()
+                return "continued"
             case ev.RunParked():
                 self.processes[-1].end = "parked"
                 return "parked"
             case ev.RunFinished():
+                self.questions.clear()
                 self.processes[-1].end = "finished"
                 return str(entry.status)
             case _:
@@ -165,4 +216,9 @@ def paint(events: Iterable[Event], *, status: Status) -> Picture:
         last.end = "working"
     if last.end == "lost" and status is Status.QUEUED and len(painter.processes) == 1 and not last.acts:
         last.end = "waiting"
-    return Picture(processes=painter.processes, doubted=list(painter.doubted))
+    return Picture(
+        processes=painter.processes,
+        doubted=list(painter.doubted),
+        questions=list(painter.questions.values()),
+        resting=painter.resting,
+    )

@@ -1,25 +1,21 @@
 """`holdfast resolve`: a person's word on a step that nobody knows the outcome of."""
 
-from typing import Any, Final
+from typing import Any
 
 import click
-import msgspec
 from rich.text import Text
 
 from holdfast import events as ev
+from holdfast.cli.control import follow_up, is_worked
 from holdfast.cli.exits import Exit
 from holdfast.cli.lines import mark
-from holdfast.cli.liveness import is_alive
-from holdfast.cli.options import common, run_argument
+from holdfast.cli.options import common, json_of, run_argument
 from holdfast.cli.store import find_run, open_client
 from holdfast.cli.surface import Surface, shown
 from holdfast.client.protocol import Client
-from holdfast.core.errors import Conflict, InvalidInput, NotFound
+from holdfast.core.errors import Conflict, NotFound
 from holdfast.core.ids import RunId
 from holdfast.core.status import NOT_DONE
-
-_NO_WORKER: Final = "no worker is running: the run goes on when its program next runs"
-_WORKER: Final = "the run goes on as soon as a worker that knows its program takes it up"
 
 
 @click.command("resolve")
@@ -46,27 +42,20 @@ async def resolve(
         except Conflict as error:
             error.hint = f"The first word stands: `{surface.command('show', found)}` tells what became of it."
             raise
-        working = any(is_alive(worker) is not False for worker in await client.workers())
+        working = await is_worked(client)
     if surface.json:
         done = word is not NOT_DONE
         surface.value({"run": found, "step": key, "done": done, "by": by, "note": note, "worker": working})
         return Exit.FINE
     said = "did not happen" if word is NOT_DONE else "did happen"
-    surface.say(mark("✓", "green") + Text(f"step {shown(key)} {said}; {_WORKER if working else _NO_WORKER}"))
+    surface.say(mark("✓", "green") + Text(f"step {shown(key)} {said}; {follow_up(working)}"))
     return Exit.FINE
 
 
 def _word(value: str | None, not_done: bool) -> Any:
     if (value is None) == (not not_done):
         raise click.UsageError("give --value JSON if it happened, or --not-done if it did not")
-    if value is None:
-        return NOT_DONE
-    try:
-        return msgspec.json.decode(value)
-    except msgspec.MsgspecError as error:
-        refused = InvalidInput(f"--value is not JSON: {error}")
-        refused.hint = f"Text is written in quotes: --value '\"{shown(value)}\"'"
-        raise refused from None
+    return NOT_DONE if value is None else json_of("--value", value)
 
 
 async def _step(client: Client, run: RunId, text: str) -> str:

@@ -19,7 +19,7 @@ from holdfast.cli.store import find_run, open_client
 from holdfast.cli.surface import Surface, shown
 from holdfast.cli.target import Target, load_target
 from holdfast.cli.wording import between, counted, duration
-from holdfast.client.protocol import Client, RunInfo
+from holdfast.client.protocol import Client, Question, RunInfo
 from holdfast.core.errors import InvalidInput, NotFound, StoreUnavailable
 from holdfast.core.ids import RunId
 from holdfast.core.status import Status
@@ -110,6 +110,7 @@ class Going:
     run: RunId | None = None
     _seen: str | int = 0
     _doubted: str | None = None
+    _asked: Sequence[Question] = ()
     _watch: Stopwatch = field(default_factory=Stopwatch)
 
     async def drive(self) -> RunInfo:
@@ -133,7 +134,10 @@ class Going:
                     telling.cancel()
                     await asyncio.gather(telling, return_exceptions=True)
                 await self._tell(client, follow=False)
-            return await client.info(self.run)
+            info = await client.info(self.run)
+            if info.status is Status.WAITING and info.reason.startswith("ask"):
+                self._asked = await client.questions(self.run)
+            return info
 
     async def _find(self, text: str) -> RunId:
         """Return the run to go on with, having looked before any worker starts."""
@@ -224,15 +228,24 @@ class Going:
         if self._doubted is not None and info.status is Status.WAITING:
             resolve = self.surface.command("resolve", info.id, self._doubted)
             ways = [f"{resolve} --value JSON", f"{resolve} --not-done"]
-            lines = ["Look whether it happened, and say so:", *(f"  {way}" for way in ways), "Then:", f"  {again}"]
             message = f"run {info.id} needs a person's word: {info.reason.removeprefix('doubt: ')}"
-            data |= {"step": self._doubted, "resolve": ways, "resume": again}
-            self.surface.fail("waiting_for_person", message, hint="\n".join(lines), word="waiting", **data)
-            return Exit.PERSON
+            data |= {"step": self._doubted, "resolve": ways}
+            return self._needs_person(message, "Look whether it happened, and say so:", ways, again, data)
+        if self._asked and info.status is Status.WAITING:
+            commands = [self.surface.command("answer", question.id) for question in self._asked]
+            ways = [f"{command} {word}" for command in commands for word in ("--yes", "--no")]
+            data |= {"questions": self._asked, "answer": ways}
+            message = f"run {info.id} waits for an answer: {'; '.join(question.text for question in self._asked)}"
+            return self._needs_person(message, "Answer it:", ways, again, data)
         show = self.surface.command("show", info.id)
         verb = "failed" if info.status is Status.FAILED else f"is {info.status}"
         self.surface.fail("run_error", f"run {info.id} {verb}: {info.reason}", hint=f"What happened:\n  {show}", **data)
         return Exit.FAILED
+
+    def _needs_person(self, message: str, first: str, ways: Sequence[str], again: str, data: dict[str, Any]) -> int:
+        hint = "\n".join([first, *(f"  {way}" for way in ways), "Then:", f"  {again}"])
+        self.surface.fail("waiting_for_person", message, hint=hint, word="waiting", **data, resume=again)
+        return Exit.PERSON
 
     def _say_completed(self, info: RunInfo) -> None:
         took = duration(between(info.created_at, info.updated_at))

@@ -2,13 +2,15 @@
 
 import click
 import msgspec
+from rich.text import Text
 
 from holdfast.cli.drawing import draw_run
 from holdfast.cli.exits import Exit
+from holdfast.cli.family import Family, lines_of
 from holdfast.cli.liveness import dead_runs
-from holdfast.cli.options import common, run_argument
+from holdfast.cli.options import archive_option, common, run_argument
 from holdfast.cli.picture import paint
-from holdfast.cli.store import find_run, open_client
+from holdfast.cli.store import find_run, open_source
 from holdfast.cli.surface import Surface
 from holdfast.client.protocol import Client
 from holdfast.core.ids import RunId
@@ -18,11 +20,12 @@ from holdfast.core.status import Status
 @click.command("show")
 @run_argument(required=False)
 @click.option("--key", metavar="KEY", help="The run by its key.")
+@archive_option
 @click.option("--all", "everything", is_flag=True, help="Leave no step out, however many there are.")
 @common()
-async def show(surface: Surface, *, run: str | None, key: str | None, everything: bool) -> int:
+async def show(surface: Surface, *, run: str | None, key: str | None, archive: str | None, everything: bool) -> int:
     """Draw one run: what each process performed, what was replayed, where one was lost and another went on."""
-    async with open_client(surface.store) as client:
+    async with open_source(surface.store, archive, run, key) as client:
         await show_run(surface, client, await find_run(client, run, key), everything=everything)
     return Exit.FINE
 
@@ -32,10 +35,18 @@ async def show_run(surface: Surface, client: Client, run: RunId, *, everything: 
     info = await client.info(run)
     events = [event async for event in client.events(run, follow=False)]
     picture = paint(events, status=info.status)
+    family = Family(client)
+    children = await family.children(events)
     if surface.json:
         drawn = {"processes": [process.form() for process in picture.processes], "doubted": picture.doubted}
-        surface.value(msgspec.structs.asdict(info) | drawn)
+        waits = picture.resting.waits if picture.resting is not None else []
+        kin = {"waits": waits, "questions": await client.questions(run), "children": children}
+        surface.value(msgspec.structs.asdict(info) | drawn | kin)
         return
     dead = info.status is Status.RUNNING and run in await dead_runs(client)
     for line in draw_run(surface, info, picture, dead=dead, everything=everything):
         surface.out.print(line, soft_wrap=True)
+    if children:
+        surface.out.print(Text("\nchildren", style="bold"))
+        for line in lines_of(children, family.more):
+            surface.out.print(line, soft_wrap=True)

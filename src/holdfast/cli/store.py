@@ -9,7 +9,8 @@ from holdfast.client.protocol import Client
 from holdfast.core.errors import InvalidInput, NotFound
 from holdfast.core.ids import RunId
 from holdfast.runtime import open as open_runtime
-from holdfast.runtime import open_store
+from holdfast.runtime import open_archive, open_store
+from holdfast.store.value import RunRow
 
 
 @asynccontextmanager
@@ -21,6 +22,27 @@ async def open_client(address: str) -> AsyncIterator[Client]:
         StoreRefused: it is something else.
     """
     async with open_runtime(await open_store(address, create=False), work=False) as runtime:
+        yield runtime.client
+
+
+@asynccontextmanager
+async def open_source(address: str, archive: str | None, run: str | None, key: str | None) -> AsyncIterator[Client]:
+    """Give the client of a store, or of one run of an archive.
+
+    Raises:
+        InvalidInput: the archive is none.
+        Damaged: the run cannot be read from it.
+    """
+    if archive is None:
+        async with open_client(address) as client:
+            yield client
+        return
+    digits = (run or "").replace("-", "").lower()
+
+    def wanted(row: RunRow) -> bool:
+        return row.key == key if key is not None else row.run.replace("-", "").startswith(digits)
+
+    async with open_runtime(await open_archive(archive, wanted), work=False) as runtime:
         yield runtime.client
 
 

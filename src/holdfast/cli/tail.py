@@ -10,8 +10,8 @@ from rich.text import Text
 from holdfast import events as ev
 from holdfast.cli.exits import Exit
 from holdfast.cli.lines import Stopwatch, line_of
-from holdfast.cli.options import common, run_argument
-from holdfast.cli.store import find_run, open_client
+from holdfast.cli.options import archive_option, common, run_argument
+from holdfast.cli.store import find_run, open_source
 from holdfast.cli.surface import Surface, brief, shown
 from holdfast.cli.wording import clock
 from holdfast.client.local import as_time
@@ -22,14 +22,17 @@ from holdfast.stream.event import Event
 @click.command("tail")
 @run_argument(required=False)
 @click.option("--key", metavar="KEY", help="The run by its key.")
+@archive_option
 @click.option("--after", metavar="CURSOR", help="Only what follows this event id.")
 @click.option("--follow/--no-follow", default=True, help="Wait for more until the run has ended (the default), or not.")
 @common()
-def tail(surface: Surface, *, run: str | None, key: str | None, after: str | None, follow: bool) -> int:
+def tail(
+    surface: Surface, *, run: str | None, key: str | None, archive: str | None, after: str | None, follow: bool
+) -> int:
     """Print a run's events: history, then live until it ends."""
-    tailing = Tailing(surface, after)
+    tailing = Tailing(surface, after, archive)
     try:
-        asyncio.run(tailing.tell(run, key, follow=follow))
+        asyncio.run(tailing.tell(run, key, follow=follow and archive is None))
     except KeyboardInterrupt:
         return tailing.interrupted()
     return Exit.FINE
@@ -41,12 +44,13 @@ class Tailing:
 
     surface: Surface
     seen: str | None
+    archive: str | None = None
     run: str | None = None
 
     async def tell(self, run: str | None, key: str | None, *, follow: bool) -> None:
         """Print events after the cursor until there are no more."""
         watch = Stopwatch()
-        async with open_client(self.surface.store) as client:
+        async with open_source(self.surface.store, self.archive, run, key) as client:
             found = await find_run(client, run, key)
             self.run = found
             async for event in client.events(found, after=self.seen, follow=follow):

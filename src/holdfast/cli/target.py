@@ -80,7 +80,11 @@ def load_app(texts: Sequence[str], only: Sequence[str] = ()) -> App:
         raise _refused(
             "the targets belong to apps that differ in more than their functions", "Start a worker for each."
         )
-    return App(*kept, deps=first.deps, version=first.version, secrets=first.secrets)
+    whole = App(*kept, deps=first.deps, version=first.version, secrets=first.secrets)
+    for schedule in (schedule for app in apps for schedule in app.schedules.values()):
+        if whole.get(schedule.function.name) is schedule.function:
+            whole.add_schedule(schedule)
+    return whole
 
 
 def _split(text: str) -> tuple[str, str | None]:

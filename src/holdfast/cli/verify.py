@@ -1,8 +1,9 @@
 """`holdfast verify`: read everything again and name what does not add up."""
 
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import os
+import re
+from collections.abc import AsyncIterator, Callable
+from functools import partial
 from typing import Final
 
 import click
@@ -11,12 +12,17 @@ from rich.text import Text
 from holdfast.cli.exits import Exit
 from holdfast.cli.lines import mark
 from holdfast.cli.options import common, run_argument
+from holdfast.cli.progress import progress
 from holdfast.cli.store import find_run, open_client
 from holdfast.cli.surface import Surface, shown
 from holdfast.cli.wording import counted
+from holdfast.client.archive import check_archive
 from holdfast.client.protocol import Finding
 
-_SAY_EVERY_SECONDS: Final = 5.0
+Seen = Callable[[str], None]
+_RUN: Final = re.compile("[0-9a-fA-F-]{8,36}")
+_ADVICE: Final = "Restore a damaged run from a backup, or start it anew under another key; the others go on."
+_ARCHIVE_ADVICE: Final = "The other runs of the archive can be read. A run that is not whole was never deleted by `gc`."
 
 
 @click.command("verify")
@@ -25,26 +31,40 @@ _SAY_EVERY_SECONDS: Final = 5.0
 async def verify(surface: Surface, *, run: str | None) -> int:
     """Check every entry of one run, or of all, and name run and entry where something is damaged.
 
-    Exits with 1 if anything is.
+    RUN may also be an archive that `gc` or `export` wrote. Exits with 1 if anything is damaged.
     """
-    checked = wrong = 0
+    if run is not None and _RUN.fullmatch(run) is None and os.path.exists(run):
+        return await _report(surface, f"{run}: ", partial(_look_at_archive, run), _ARCHIVE_ADVICE)
     async with open_client(surface.store) as client:
-        one = await find_run(client, run) if run is not None else None
-        with _progress(surface) as tell:
+        if run is None:
+            return await _report(surface, "", partial(client.verify, None), _ADVICE)
+        one = await find_run(client, run)
+        return await _report(surface, f"run {one}", partial(client.verify, one), _ADVICE)
 
-            def seen(run: str) -> None:
-                nonlocal checked
-                checked += 1
-                tell(checked)
 
-            async for finding in client.verify(one, seen=seen):
-                wrong += 1
-                _say(surface, finding)
+async def _look_at_archive(path: str, *, seen: Seen) -> AsyncIterator[Finding]:
+    for finding in check_archive(path, seen=seen):
+        yield finding
+
+
+async def _report(surface: Surface, what: str, look: Callable[..., AsyncIterator[Finding]], advice: str) -> int:
+    """Print what a look finds while it goes on, and at the end what was looked at or what to do."""
+    checked = wrong = 0
+    with progress(surface, "reading") as tell:
+
+        def seen(run: str) -> None:
+            nonlocal checked
+            checked += 1
+            tell(f"{counted(checked, 'run')} read")
+
+        async for finding in look(seen=seen):
+            wrong += 1
+            _say(surface, finding)
     if wrong:
-        advice = "Restore a damaged run from a backup, or start it anew under another key; the others go on."
         surface.say(Text(advice, style="dim"))
         return Exit.FAILED
-    what = f"run {one}" if one is not None else counted(checked, "run")
+    # One run of a store is named and not counted.
+    what = shown(what) + (counted(checked, "run") if checked or not what else "")
     surface.say(mark("✓", "green") + Text(f"{what}: nothing is wrong"))
     return Exit.FINE
 
@@ -56,21 +76,3 @@ def _say(surface: Surface, finding: Finding) -> None:
     where = "the store" if finding.run is None else f"run {finding.run}"
     entry = f", entry {finding.seq}" if finding.seq is not None else ""
     surface.out.print(Text.assemble(mark("✗", "red"), f"{where}{entry}: {shown(finding.what)}"), soft_wrap=True)
-
-
-@contextmanager
-def _progress(surface: Surface) -> Iterator[Callable[[int], None]]:
-    """Give a function that tells how far it is: a spinner on a terminal, else a line every few seconds."""
-    if surface.talks and surface.err.is_terminal:
-        with surface.err.status(Text("reading", style="dim")) as status:
-            yield lambda checked: status.update(Text(f"{counted(checked, 'run')} read", style="dim"))
-        return
-    said = time.monotonic()
-
-    def tell(checked: int) -> None:
-        nonlocal said
-        if time.monotonic() - said >= _SAY_EVERY_SECONDS:
-            said = time.monotonic()
-            surface.say(Text(f"{counted(checked, 'run')} read", style="dim"))
-
-    yield tell

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from types import FrameType
 from typing import IO, Any, Final
 
@@ -17,6 +18,7 @@ from holdfast.cli.exits import Exit
 from holdfast.cli.lines import mark
 from holdfast.cli.liveness import is_alive
 from holdfast.cli.options import common
+from holdfast.cli.schedules import when
 from holdfast.cli.surface import Surface, as_json, shown
 from holdfast.cli.target import load_app
 from holdfast.cli.wording import counted, duration
@@ -24,6 +26,7 @@ from holdfast.client.protocol import Client
 from holdfast.core import limits
 from holdfast.core.status import Status
 from holdfast.engine.app import App
+from holdfast.engine.scheduler import first_seen
 from holdfast.runtime import Opening, Runtime
 
 _PAGE: Final = 1000
@@ -123,10 +126,14 @@ class Serving:
                 return self._left(Exit.INTERRUPTED)
 
     async def _tell_beginning(self, runtime: Runtime) -> None:
-        serves = sorted(self.app.serves())
-        about = {"worker": runtime.worker_id, "serves": serves, "concurrency": self.concurrency}
-        self._tell("serving", {**about, "store": self.surface.place})
-        stranded = await _stranded(runtime.client, set(serves))
+        # What says since when a schedule is known is ours, and every worker of a schedule serves it.
+        serves = set(self.app.serves()) - {first_seen.name}
+        about = {"worker": runtime.worker_id, "serves": sorted(serves)}
+        self._tell("serving", {**about, "concurrency": self.concurrency, "store": self.surface.place})
+        now = datetime.now(UTC)
+        for schedule in self.app.schedules.values():
+            self._tell("schedule", {**schedule.about(), "next_at": next(schedule.cron.after(now), None)})
+        stranded = await _stranded(runtime.client, serves | {first_seen.name})
         if stranded:
             self._tell("unserved", {"runs": dict(stranded)})
 
@@ -165,6 +172,9 @@ def _line(event: str, data: dict[str, Any]) -> Text:
             names = ", ".join(shown(name) for name in data["serves"])
             what = f"  {data['concurrency']} at a time, on {shown(data['store'])}, as worker {data['worker']}"
             return mark("▶", "green") + Text.assemble("serving ", (names, "bold"), (what, "dim"))
+        case "schedule":
+            what = f"  {data['cron']} {shown(data['tz'])}, next {when(data['next_at'], datetime.now(UTC))}"
+            return mark("@", "green") + Text.assemble("starts ", (shown(data["name"]), "bold"), (what, "dim"))
         case "unserved":
             names = ", ".join(
                 f"{shown(name)} ({counted(count, 'run')})" for name, count in sorted(data["runs"].items())

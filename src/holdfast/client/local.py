@@ -5,23 +5,39 @@ import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
+from uuid import uuid4
 
 import msgspec
 from msgspec import Raw
 
-from holdfast.client.protocol import Ending, Finding, RunInfo, RunSummary, WorkerInfo
-from holdfast.client.start import Start, checked_labels, new_run
+from holdfast.client.archive import export_run, read_blob
+from holdfast.client.protocol import (
+    Collected,
+    Ending,
+    Finding,
+    Question,
+    Retention,
+    RunInfo,
+    RunSummary,
+    ScheduleInfo,
+    WorkerInfo,
+)
+from holdfast.client.retention import Cleaning, refusal
+from holdfast.client.schedule import list_schedules
+from holdfast.client.verifying import verify_run
 from holdfast.core import entry as e
 from holdfast.core import limits
-from holdfast.core.checksum import ZERO, check_chain
+from holdfast.core.checksum import check_chain
 from holdfast.core.codec import NULL, decode_any, encode
-from holdfast.core.cursor import START, Cursor
+from holdfast.core.cursor import Cursor
 from holdfast.core.entry import Entry, RunFinished, RunStarted, read_entry
-from holdfast.core.errors import Conflict, Damaged, InvalidInput, NotFound, StoreError, StoreRefused, UnknownEntry
+from holdfast.core.errors import Conflict, Damaged, InvalidInput, NotFound, StoreRefused, UnknownEntry
 from holdfast.core.fold import RunState, fold
 from holdfast.core.ids import TENANT, RunId, WorkerId, checked_key, checked_text, run_id
+from holdfast.core.post import ANSWER, CANCEL, CONTROLS, PAUSE, RESUME, RETRY, SIGNAL, AnswerBody, Control, SignalBody
 from holdfast.core.status import NotDone, Status
 from holdfast.store.protocol import Store
+from holdfast.store.start import Start, checked_labels, new_run
 from holdfast.store.value import Created, Existing, KeyTaken, Lease, NewPost, Page, RunFilter, RunRow
 from holdfast.stream.event import Event
 from holdfast.stream.feed import feed
@@ -29,8 +45,14 @@ from holdfast.stream.feed import feed
 _EPOCH: Final = datetime.fromtimestamp(0, UTC)
 _LOOK_SECONDS: Final = 1.0
 _CANDIDATES: Final = 10
+_MANY: Final = 1000
+_FINISHED: Final = "finished"
 _NUMBERS: Final = ("pid", "concurrency")
-_STUCK: Final = ("diverged", "damaged", "unknown_entry")
+_DELETED: Final = (
+    "What the key stood for is not done again; the result is in the archive, if one was kept. To do it anew, use "
+    "another key. If nobody deleted it, `holdfast verify` tells what was lost."
+)
+_STUCK: Final = ("diverged", "pinned", "damaged", "unknown_entry")
 """Rests that nothing in the run's own future ends."""
 
 
@@ -112,10 +134,7 @@ class LocalClient:
         return entry.value if entry.blob is None else decode_any(await self._blob(row, entry))
 
     async def _blob(self, row: RunRow, entry: Any) -> bytes:
-        try:
-            return await self._store.blob(row.tenant, entry.blob.digest)
-        except (Damaged, NotFound) as error:
-            raise Damaged(run=row.run, seq=entry.seq, what=str(error)) from error
+        return await read_blob(self._store, row, entry.seq, entry.blob.digest)
 
     async def start(
         self, start: Start, *, worker: WorkerId | None = None, take: Callable[[Lease], None] | None = None
@@ -123,7 +142,7 @@ class LocalClient:
         """Create a run, or find the one that its key belongs to; give the lease of a new one to `worker` by `take`.
 
         Raises:
-            Conflict: the key was used for something else.
+            Conflict: the key was used for something else, or its run was deleted.
         """
         new = new_run(start, tenant=self._tenant, now=self._store.now())
         if worker is not None and take is not None and start.key is None:
@@ -137,6 +156,8 @@ class LocalClient:
                 if lease is not None and take is not None:
                     take(lease)
                 return row.run
+            case Existing(run=run, row=None):
+                raise Conflict(f"key {start.key!r} belongs to run {run}, which was deleted", run=run, hint=_DELETED)
             case Existing(run=run, row=row):
                 await self._check_found(row)
                 return run
@@ -179,7 +200,8 @@ class LocalClient:
         if name is not None:
             checked_text("the name", name, limits.NAME_BYTES)
         labels = checked_labels(labels or {})
-        older = (await self._row(run_id(before))).run if before is not None else None
+        # Any id will do: the run that ended the page before may have been deleted since.
+        older = run_id(before) if before is not None else None
         which = RunFilter(status=status, name=name, labels=labels, before=older, limit=limit)
         return [RunSummary(**_summary_fields(row)) for row in await self._store.list(which)]
 
@@ -221,7 +243,7 @@ class LocalClient:
         if row.damage or row.status.terminal:
             return True
         if row.status in (Status.QUARANTINED, Status.EXHAUSTED):
-            return True
+            return not row.is_controlled
         stuck = row.status is Status.WAITING and row.owner is None and row.reason.startswith(_STUCK)
         return stuck and not self._can_go_on(row)
 
@@ -276,6 +298,98 @@ class LocalClient:
                 state = fold(state, event)
         return state
 
+    async def _post(self, run: RunId, kind: str, key: str, body: msgspec.Struct) -> str:
+        await self._row(run)
+        post = NewPost(run=run, kind=kind, key=key, body=msgspec.json.encode(body), control=kind in CONTROLS)
+        return (await self._store.post(post)).outcome
+
+    async def signal(
+        self, run: RunId, name: str, value: Any = None, *, key: str | None = None, by: str | None = None
+    ) -> bool:
+        body = SignalBody(checked_text("a signal's name", name, limits.NAME_BYTES), _json(value, "the value"), by)
+        post_key = f"{SIGNAL}/{checked_key(key) if key is not None else uuid4()}"
+        return await self._post(run, SIGNAL, post_key, body) != _FINISHED
+
+    async def cancel(self, run: RunId, *, reason: str = "", by: str | None = None) -> bool:
+        return await self._post(run, CANCEL, CANCEL, Control(by, reason)) != _FINISHED
+
+    async def pause(self, run: RunId, *, reason: str = "", by: str | None = None) -> bool:
+        return await self._post(run, PAUSE, f"{PAUSE}/{uuid4()}", Control(by, reason)) != _FINISHED
+
+    async def resume(self, run: RunId, *, by: str | None = None) -> bool:
+        return await self._post(run, RESUME, f"{RESUME}/{uuid4()}", Control(by)) != _FINISHED
+
+    async def retry(self, run: RunId, *, by: str | None = None) -> None:
+        row = await self._row(run)
+        if row.status.terminal:
+            raise Conflict(f"run {run} has ended: {row.status}", run=run, hint="Start another, under another key.")
+        stuck = row.status in (Status.QUARANTINED, Status.EXHAUSTED) or row.reason.startswith(_STUCK)
+        if row.owner is not None or not stuck:
+            raise Conflict(
+                f"run {run} is {status_of(row)} and goes on by itself", run=run, hint="Nothing is to be done."
+            )
+        await self._post(run, RETRY, f"{RETRY}/{uuid4()}", Control(by))
+
+    async def questions(self, run: RunId | None = None) -> Sequence[Question]:
+        if run is not None:
+            return await self._asked(await self._row(run))
+        found: list[Question] = []
+        for status in (Status.WAITING, Status.RUNNING, Status.PAUSED):
+            before: RunId | None = None
+            while rows := await self._store.list(RunFilter(status=status, before=before, limit=_MANY)):
+                for row in rows:
+                    if row.tenant == self._tenant and not row.damage and _may_ask(row):
+                        found += await self._asked(row)
+                before = rows[-1].run
+                if len(rows) < _MANY:
+                    break
+        return sorted(found, key=lambda question: question.asked_at)
+
+    async def _asked(self, row: RunRow) -> list[Question]:
+        questions: dict[str, Question] = {}
+        state = RunState()
+        async for event in feed(self._store, row.run, None, follow=False):
+            if isinstance(event, Entry):
+                state = fold(state, event)
+            if isinstance(event, e.QuestionAsked):
+                shown = await self._value(row, event)
+                questions[event.step] = Question(
+                    id=f"{row.run}.{event.seq}", run=row.run, name=row.name, step=event.step, text=event.text,
+                    show=shown["show"], args=shown["args"], shown=event.shown, asked_at=as_time(event.at),
+                    expires_at=as_time(event.expires_at) if event.expires_at is not None else None,
+                )  # fmt: skip
+        return [] if state.finished else [questions[step] for step in state.questions]
+
+    async def answer(
+        self,
+        question: str,
+        yes: bool,
+        *,
+        shown: str,
+        args: Mapping[str, Any] | None = None,
+        by: str | None = None,
+        note: str | None = None,
+    ) -> None:
+        run, _, seq = question.partition(".")
+        known = [one for one in await self.questions(run_id(run)) if one.id == question] if seq else []
+        if not known:
+            raise NotFound(f"an open question {question!r}")
+        asked = known[0]
+        if asked.shown != shown:
+            raise Conflict(
+                f"question {question} shows something else than what was decided", run=run, hint="Look at it again."
+            )
+        if asked.expires_at is not None and as_time(self._store.now()) >= asked.expires_at:
+            raise Conflict(
+                f"question {question} is past its time, and decided: no", run=run, hint="Nobody waits for it."
+            )
+        if args is not None and (asked.args is None or set(args) - set(asked.args)):
+            raise InvalidInput(f"question {question} lets nobody change {', '.join(args)}")
+        changed = NULL if asked.args is None else _json({**asked.args, **(args or {})}, "args=")
+        body = AnswerBody(asked.step, bool(yes), shown, by, note, changed)
+        if await self._post(run_id(run), ANSWER, f"{ANSWER}/{question}", body) != "accepted":
+            raise Conflict(f"question {question} was answered before", run=run, hint="`holdfast show RUN` tells how.")
+
     async def workers(self) -> Sequence[WorkerInfo]:
         held = await self._store.list(RunFilter(status=Status.RUNNING, limit=1000))
         return [
@@ -291,6 +405,33 @@ class LocalClient:
             for row in await self._store.workers()
         ]
 
+    async def schedules(self) -> Sequence[ScheduleInfo]:
+        return await list_schedules(self._store, as_time(self._store.now()))
+
+    async def export(self, run: RunId) -> AsyncIterator[bytes]:
+        await self._row(run)
+        async for line in export_run(self._store, run):
+            yield line
+
+    async def delete(self, run: RunId) -> bool:
+        row = await self._store.get(run_id(run))
+        if row is None or (row.tenant != self._tenant and not row.damage):
+            return False
+        deleted = await self._store.delete([self._own(run, row).run])
+        if run in deleted.kept:
+            raise refusal(row, deleted.kept[run])
+        return run in deleted.runs
+
+    async def gc(
+        self,
+        policy: Retention,
+        *,
+        archive: str | None = None,
+        dry_run: bool = False,
+        tell: Callable[[Collected], None] | None = None,
+    ) -> Collected:
+        return await Cleaning(self._store, self._tenant, policy, tell=tell).run(archive=archive, dry_run=dry_run)
+
     async def describe(self) -> Mapping[str, str]:
         return await self._store.describe()
 
@@ -301,7 +442,7 @@ class LocalClient:
         self, run: RunId | None = None, *, seen: Callable[[RunId], None] | None = None
     ) -> AsyncIterator[Finding]:
         if run is not None:
-            for finding in await self._verify_run(await self._row(run)):
+            for finding in await verify_run(self._store, await self._row(run)):
                 yield finding
             return
         try:
@@ -313,7 +454,7 @@ class LocalClient:
         before: RunId | None = None
         while rows := await self._store.list(RunFilter(before=before, limit=100)):
             for row in rows:
-                for finding in await self._verify_run(row):
+                for finding in await verify_run(self._store, row):
                     yield finding
                 if seen is not None:
                     seen(row.run)
@@ -321,36 +462,14 @@ class LocalClient:
                 return  # a row that has lost its id has no place in the order, and would come again and again
             before = rows[-1].run
 
-    async def _verify_run(self, row: RunRow) -> Sequence[Finding]:
-        if row.damage:
-            return [Finding(run=row.run, seq=None, what=row.damage)]
-        state, head, cursor = RunState(), ZERO, START
-        try:
-            while True:
-                page = await self._store.read(row.run, cursor, chunks=False)
-                head = check_chain(row.run, head, page.entries, cursor.seq)
-                for stored in page.entries:
-                    entry = read_entry(row.run, stored)
-                    state = fold(state, entry)
-                    await self._verify_blob(row, entry)
-                cursor = Cursor(cursor.seq + len(page.entries))
-                if not page.more:
-                    break
-            row = page.row
-            if (row.last_seq, row.head) != (cursor.seq, head):
-                raise Damaged(run=row.run, seq=cursor.seq + 1, what=f"the row says {row.last_seq} entries")
-            if row.owner is None and state.status is not row.status and not _aside(row, state):
-                raise Damaged(run=row.run, seq=None, what=f"the row says {row.status}, the journal {state.status}")
-            await self._store.inbox(row.run)
-        except Damaged as error:
-            return [Finding(run=row.run, seq=error.seq, what=error.what_is_wrong)]
-        except (UnknownEntry, StoreError, NotFound) as error:
-            return [Finding(run=row.run, seq=cursor.seq + 1, what=str(error))]
-        return []
 
-    async def _verify_blob(self, row: RunRow, entry: Any) -> None:
-        if getattr(entry, "blob", None) is not None:
-            await self._blob(row, entry)
+def _json(value: Any, what: str) -> Raw:
+    return Raw(encode(value, what))
+
+
+def _may_ask(row: RunRow) -> bool:
+    """Say whether a run may have an open question, as far as its row tells."""
+    return row.owner is not None or row.status is Status.PAUSED or row.reason.startswith(("ask", "doubt"))
 
 
 def _introduction(about: Mapping[str, str]) -> dict[str, Any]:
@@ -389,13 +508,5 @@ def _summary_fields(row: RunRow) -> dict[str, Any]:
 
 def _waits_for_person(row: RunRow) -> bool:
     rests = row.status is Status.WAITING and row.owner is None and row.due_at is None
-    return rests and row.reason.startswith("doubt") and row.inbox_seq <= row.seen_seq
-
-
-def _aside(row: RunRow, state: RunState) -> bool:
-    """Say whether the row alone says that the run was set aside; that is written without touching the journal."""
-    return (
-        row.status is Status.QUARANTINED
-        or row.reason.startswith("unknown_entry")
-        or (state.finished is None and (row.status is Status.QUEUED))
-    )
+    asks = row.status is Status.WAITING and row.owner is None and row.reason.startswith("ask")
+    return (asks or (rests and row.reason.startswith("doubt"))) and row.inbox_seq <= row.seen_seq

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import msgspec
 
 from holdfast.core.ids import RunId
-from holdfast.core.status import NotDone, Status
+from holdfast.core.status import TERMINAL, NotDone, Status
 from holdfast.stream.event import Event
 
 
@@ -72,6 +72,41 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
     """The runs it holds, a thousand at most."""
 
 
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """What waits for a person's decision."""
+
+    id: str
+    run: str
+    name: str
+    step: str
+    text: str
+    show: Any
+    args: dict[str, Any] | None
+    """What may be changed with the answer."""
+    shown: str
+    """The digest of all of it; an answer counts for exactly this."""
+    asked_at: datetime
+    expires_at: datetime | None
+
+
+class ScheduleInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A schedule that at least one worker looks after; two workers may declare one name differently."""
+
+    name: str
+    function: str
+    cron: str
+    tz: str
+    missed: str
+    overlap: str
+    next_at: datetime | None
+    """Its next tick; None where it has none, or this machine does not know its time zone."""
+    last_at: datetime | None
+    """The tick of the newest run that it started."""
+    run: str | None
+    workers: Sequence[str]
+    """Who declared it, the dead included."""
+
+
 class Ending(msgspec.Struct, frozen=True, kw_only=True):
     """How a run ended, or where it rests; `value` is the stored JSON of its result."""
 
@@ -89,6 +124,27 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     what: str
 
 
+class Retention(msgspec.Struct, frozen=True, kw_only=True):
+    """Which runs a clean-up deletes: those that ended so, and longer ago than this."""
+
+    older_than_seconds: float
+    statuses: frozenset[Status] = TERMINAL
+    name: str | None = None
+    keep: int = 0
+    """How many of each name stay, the newest, however old they are."""
+
+
+class Collected(msgspec.Struct, frozen=True, kw_only=True):
+    """What a clean-up did, or has done so far, or would do."""
+
+    deleted: int = 0
+    kept: Mapping[str, int] = {}
+    """How many that were old enough stayed, by the reason."""
+    blobs: int = 0
+    archive: str | None = None
+    dry_run: bool = False
+
+
 class Client(Protocol):
     """What anyone may ask of a store."""
 
@@ -104,7 +160,7 @@ class Client(Protocol):
         """Return the run that a key belongs to.
 
         Raises:
-            NotFound: the key was never used.
+            NotFound: the key was never used, or its run was deleted.
         """
         ...
 
@@ -155,6 +211,94 @@ class Client(Protocol):
         """
         ...
 
+    async def signal(
+        self, run: RunId, name: str, value: Any = None, *, key: str | None = None, by: str | None = None
+    ) -> bool:
+        """Send a run a signal; the same key is sent once. False when it had ended before.
+
+        Raises:
+            NotFound: there is no such run.
+        """
+        ...
+
+    async def cancel(self, run: RunId, *, reason: str = "", by: str | None = None) -> bool:
+        """Ask for a run's end; False when it had ended before."""
+        ...
+
+    async def pause(self, run: RunId, *, reason: str = "", by: str | None = None) -> bool:
+        """Ask a run to rest at its next entry until `resume`; False when it had ended before."""
+        ...
+
+    async def resume(self, run: RunId, *, by: str | None = None) -> bool:
+        """Let a paused run go on; False when it had ended before."""
+        ...
+
+    async def retry(self, run: RunId, *, by: str | None = None) -> None:
+        """Let a run that was set aside, or that other code refused, be tried again.
+
+        Raises:
+            Conflict: it has ended, or goes on by itself.
+        """
+        ...
+
+    async def questions(self, run: RunId | None = None) -> Sequence[Question]:
+        """Return what waits for a person, the oldest first."""
+        ...
+
+    async def answer(
+        self,
+        question: str,
+        yes: bool,
+        *,
+        shown: str,
+        args: Mapping[str, Any] | None = None,
+        by: str | None = None,
+        note: str | None = None,
+    ) -> None:
+        """Answer a question, for exactly what was shown.
+
+        Raises:
+            NotFound: nobody asks that, or not any more.
+            Conflict: it was answered before, or something else was shown.
+        """
+        ...
+
+    def export(self, run: RunId) -> AsyncIterator[bytes]:
+        """Yield a run as the lines of an archive: complete, checked, with everything its entries name.
+
+        Raises:
+            NotFound: there is no such run.
+            Damaged: it cannot be vouched for; the lines so far are no archive.
+        """
+        ...
+
+    async def delete(self, run: RunId) -> bool:
+        """Delete an ended run with all that is its own; its key stays taken. False if it is not here any more.
+
+        Raises:
+            Conflict: it has not ended, or a run around it that has not may need it.
+        """
+        ...
+
+    async def gc(
+        self,
+        policy: Retention,
+        *,
+        archive: str | None = None,
+        dry_run: bool = False,
+        tell: Callable[[Collected], None] | None = None,
+    ) -> Collected:
+        """Delete the runs that a policy does not keep, some at a time, and the blobs that nothing names any more.
+
+        They are added to the file `archive` first, and are on disk there before they go. `tell` hears after every
+        batch what was done so far; ending it between two leaves everything whole.
+
+        Raises:
+            Conflict: somebody else is adding to the archive.
+            InvalidInput: the archive cannot be written, or is another kind of file.
+        """
+        ...
+
     def verify(
         self, run: RunId | None = None, *, seen: Callable[[RunId], None] | None = None
     ) -> AsyncIterator[Finding]:
@@ -163,6 +307,10 @@ class Client(Protocol):
 
     async def workers(self) -> Sequence[WorkerInfo]:
         """Return every worker that has not said goodbye, the dead included."""
+        ...
+
+    async def schedules(self) -> Sequence[ScheduleInfo]:
+        """Return every schedule that a worker looks after, by name."""
         ...
 
     async def raise_epoch(self) -> int:

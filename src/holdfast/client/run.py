@@ -1,19 +1,21 @@
 """A handle to one run."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 from typing import Any, Generic, TypeVar, cast
 
-from holdfast.client.protocol import Client, Ending, RunInfo
+from holdfast.client.protocol import Client, Ending, Question, RunInfo
 from holdfast.core import limits
 from holdfast.core.codec import Codec
 from holdfast.core.errors import RunError
 from holdfast.core.ids import RunId
 from holdfast.core.retry import checked_seconds
+from holdfast.core.signal import Signal
 from holdfast.core.status import Status
 from holdfast.stream.event import Event
 
 R = TypeVar("R")
+T = TypeVar("T")
 _ANY = Codec(Any)
 
 
@@ -60,6 +62,52 @@ class Run(Generic[R]):
     async def value(self, event: Event) -> Any:
         """Return what an event of this run holds, as plain data, wherever it is stored."""
         return await self._client.value(event)
+
+    async def signal(
+        self, signal: Signal[T] | str, value: T | None = None, *, key: str | None = None, by: str | None = None
+    ) -> bool:
+        """Send a signal; with a key it is sent once however often it is asked for. False when the run had ended."""
+        if isinstance(signal, Signal):
+            signal.codec.round_trip(value, f"signal {signal.name}")
+        return await self._client.signal(
+            self.id, signal.name if isinstance(signal, Signal) else signal, value, key=key, by=by
+        )
+
+    async def cancel(self, reason: str = "", *, by: str | None = None) -> bool:
+        """Ask for the run's end: its code is cancelled where it waits, and may clean up. False when it had ended."""
+        return await self._client.cancel(self.id, reason=reason, by=by)
+
+    async def pause(self, reason: str = "", *, by: str | None = None) -> bool:
+        """Ask the run to rest at its next entry, until `resume`. False when it had ended."""
+        return await self._client.pause(self.id, reason=reason, by=by)
+
+    async def resume(self, *, by: str | None = None) -> bool:
+        """Let a paused run go on. False when it had ended."""
+        return await self._client.resume(self.id, by=by)
+
+    async def retry(self, *, by: str | None = None) -> None:
+        """Let the run be tried again after it was set aside, or refused by other code, once the cause is gone.
+
+        Raises:
+            Conflict: it has ended, or goes on by itself.
+        """
+        await self._client.retry(self.id, by=by)
+
+    async def questions(self) -> Sequence[Question]:
+        """Return what the run waits for a person to decide."""
+        return await self._client.questions(self.id)
+
+    def export(self) -> AsyncIterator[bytes]:
+        """Yield the run as the lines of an archive, whole and checked; of one that goes on, what stands there now."""
+        return self._client.export(self.id)
+
+    async def delete(self) -> bool:
+        """Delete the run, which must have ended; its key stays taken. False if it is not there any more.
+
+        Raises:
+            Conflict: it has not ended, or a run around it that has not may need it.
+        """
+        return await self._client.delete(self.id)
 
     async def resolve(self, step: str, value: Any, *, by: str | None = None, note: str | None = None) -> None:
         """End a step's doubt: with the value it returned, or with `hf.NOT_DONE`.

@@ -186,6 +186,14 @@ class SignalReceived(_Payload, frozen=True, kw_only=True):
     by: str | None = None
 
 
+class CancelReceived(Entry, frozen=True, kw_only=True):
+    """Somebody asked for the run's end: its code is told, and may clean up."""
+
+    post: int
+    by: str | None = None
+    reason: str = ""
+
+
 class QuestionAsked(_Payload, frozen=True, kw_only=True):
     """A person was asked; `value` is what they are shown."""
 
@@ -293,6 +301,15 @@ class Emitted(_Payload, frozen=True, kw_only=True):
     name: str
 
 
+class Wait(Struct, frozen=True, omit_defaults=True):
+    """One thing that a run at rest waits for: `kind` is a word, `name` which signal or child of that kind."""
+
+    kind: str
+    step: str
+    name: str = ""
+    due_at: int | None = None
+
+
 class RunParked(Entry, frozen=True, kw_only=True):
     """The run rests: `status` is where it stands, `reason` one word, `detail` a sentence."""
 
@@ -302,6 +319,7 @@ class RunParked(Entry, frozen=True, kw_only=True):
     step: str | None = None
     due_at: int | None = None
     code: str | None = None
+    waits: list[Wait] = []
 
 
 class RunFinished(_Payload, frozen=True, kw_only=True):
@@ -323,9 +341,9 @@ KINDS: Final[dict[str, type[Entry]]] = {
     kind.__name__: kind
     for kind in (
         RunStarted, RunForked, RunResumed, StepStarted, StepCompleted, StepFailed, StepDoubted, StepResolved,
-        MessageAdded, SignalReceived, QuestionAsked, QuestionAnswered, ChildSpawned, ChildSettled, CursorMoved,
-        BudgetChanged, SpecAdopted, ValueTaken, RunContinued, HistoryCompacted, WorkspaceSaved, Emitted, RunParked,
-        RunFinished,
+        MessageAdded, SignalReceived, CancelReceived, QuestionAsked, QuestionAnswered, ChildSpawned, ChildSettled,
+        CursorMoved, BudgetChanged, SpecAdopted, ValueTaken, RunContinued, HistoryCompacted, WorkspaceSaved, Emitted,
+        RunParked, RunFinished,
     )
 }  # fmt: skip
 

@@ -1,11 +1,15 @@
 """A run's state as a fold over its entries, refusing what cannot follow."""
 
+from typing import TypeVar
+
 from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.core import entry as e
 from holdfast.core.errors import Damaged
 from holdfast.core.status import Effect, Status
+
+T = TypeVar("T")
 
 
 class OpenStep(Struct, frozen=True):
@@ -23,6 +27,15 @@ class OpenStep(Struct, frozen=True):
     """The entry of its latest doubt."""
 
 
+class OpenQuestion(Struct, frozen=True):
+    """A question that nobody has answered."""
+
+    seq: int
+    text: str
+    shown: str
+    expires_at: int | None = None
+
+
 class RunState(Struct, frozen=True):
     """What the entries so far add up to."""
 
@@ -35,6 +48,13 @@ class RunState(Struct, frozen=True):
     attempt: int = 1
     steps_done: int = 0
     open: dict[str, OpenStep] = {}
+    questions: dict[str, OpenQuestion] = {}
+    """By step key."""
+    children: dict[str, str] = {}
+    """Those that have not settled, by step key."""
+    cancel_seq: int = 0
+    """The entry that asked for the run's end; 0 when nobody did."""
+    cancel_reason: str = ""
     finished: e.RunFinished | None = None
 
 
@@ -56,20 +76,32 @@ def fold(state: RunState, entry: e.Entry) -> RunState:
         case e.StepCompleted():
             return replace(state, open=_without(state, entry.step), steps_done=state.steps_done + 1)
         case e.StepFailed():
-            return replace(state, open=_without(state, entry.step))
+            return replace(state, open=_without(state, entry.step), questions=_less(state.questions, entry.step))
         case e.StepDoubted():
             return replace(state, open={**state.open, entry.step: _doubted(state, entry)})
         case e.StepResolved():
             return replace(state, open=_without(state, entry.step))
+        case e.CancelReceived():
+            return replace(state, cancel_seq=entry.seq, cancel_reason=entry.reason)
+        case e.SignalReceived():
+            return replace(state, open=_without(state, entry.step))
+        case e.QuestionAsked():
+            asked = OpenQuestion(entry.seq, entry.text, entry.shown, entry.expires_at)
+            return replace(state, questions={**state.questions, entry.step: asked})
+        case e.QuestionAnswered():
+            return replace(state, questions=_less(state.questions, entry.step))
+        case e.ChildSpawned():
+            return replace(state, children={**state.children, entry.step: entry.child})
+        case e.ChildSettled():
+            return replace(state, children=_less(state.children, entry.step))
         case e.RunContinued():
-            return replace(state, generation=entry.generation)
+            return replace(state, generation=entry.generation, open={}, questions={})
         case e.RunParked():
             return replace(state, status=entry.status, reason=entry.reason)
         case e.RunFinished():
             return replace(state, status=entry.status, reason=entry.reason, finished=entry)
         case (
-            e.MessageAdded() | e.SignalReceived() | e.QuestionAsked() | e.QuestionAnswered() | e.ChildSpawned()
-            | e.ChildSettled() | e.CursorMoved() | e.BudgetChanged() | e.SpecAdopted() | e.ValueTaken()
+            e.MessageAdded() | e.CursorMoved() | e.BudgetChanged() | e.SpecAdopted() | e.ValueTaken()
             | e.HistoryCompacted() | e.WorkspaceSaved() | e.Emitted()
         ):  # fmt: skip
             return state
@@ -114,6 +146,10 @@ def _opened(entry: e.StepStarted) -> OpenStep:
 
 def _doubted(state: RunState, entry: e.StepDoubted) -> OpenStep:
     return replace(state.open[entry.step], doubted=True, doubt_seq=entry.seq, left=entry.why == "cancelled")
+
+
+def _less(known: dict[str, T], step: str) -> dict[str, T]:
+    return {key: value for key, value in known.items() if key != step} if step in known else known
 
 
 def _without(state: RunState, step: str) -> dict[str, OpenStep]:

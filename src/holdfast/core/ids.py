@@ -57,6 +57,11 @@ def id_text(raw: bytes) -> RunId:
     return RunId(f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}")
 
 
+def born_at(run: RunId) -> int:
+    """Return when an id was made, in µs, by the clock of whoever made it."""
+    return int(run.replace("-", "")[:12], 16) * 1000
+
+
 def checked_text(what: str, text: str, most_bytes: int) -> str:
     """Return `text` if it can be stored exactly and compared byte by byte.
 

@@ -19,10 +19,14 @@ ERROR_BYTES: Final = 16 * 1024
 PAGE_ENTRIES: Final = 512
 PAGE_BYTES: Final = 1024 * 1024
 """A page of entries ends at whichever comes first; a single larger entry is a page of its own."""
+QUESTION_BYTES: Final = 4096
+"""The text of a question; what is shown beside it is a payload."""
 STALLS: Final = 5
 """Claims without progress after which a run is quarantined."""
 DURATION_SECONDS: Final = 100.0 * 366 * 24 * 3600
 """The longest delay, timeout or pause between attempts."""
+RETRY_AFTER_SECONDS: Final = 300.0
+"""The longest that an error's own wish puts off the next attempt."""
 LEASE_SECONDS: Final = 10.0
 """How long a worker's pulse must have stood still before others take its runs, where its lock tells nothing."""
 GRACE_SECONDS: Final = 30.0
@@ -30,3 +34,13 @@ GRACE_SECONDS: Final = 30.0
 IN_FLIGHT_SECONDS: Final = 60.0
 """How long a request of a `once` step without a timeout may still act after its sender died."""
 TRANSACTION_SECONDS: Final = 5.0
+LATE_SECONDS: Final = 300.0
+"""How late a schedule's tick may be started whatever is declared for missed ones; an older tick was missed."""
+MISSED_TICKS: Final = 1000
+"""How many ticks of a schedule are looked back on, and started at most, when nobody was there."""
+SLOTS: Final = 10_000
+"""How many steps a limit may let be under way at once."""
+STARTS: Final = 100_000
+"""How many starts a limit may count in its span of time; each is a row."""
+PRIORITY: Final = 1_000
+"""A priority lies between this number below zero and this number."""

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 from holdfast.core import limits
 from holdfast.core.errors import InvalidInput
@@ -80,6 +80,22 @@ def seconds(duration: float | timedelta) -> float:
     return duration.total_seconds() if isinstance(duration, timedelta) else float(duration)
 
 
-def capped_retry_after(asked_seconds: float, cap_seconds: float = 300.0) -> float:
+def capped_retry_after(asked_seconds: float, cap_seconds: float = limits.RETRY_AFTER_SECONDS) -> float:
     """Return how long to obey a provider's Retry-After: never negative, never longer than the cap."""
     return min(max(asked_seconds, 0.0), cap_seconds)
+
+
+def asked_seconds(error: BaseException, now: datetime) -> float | None:
+    """Return for how long an error asks not to be tried again: its `retry_after`, a duration or a time; capped.
+
+    What is none of these is no wish.
+    """
+    asked = getattr(error, "retry_after", None)
+    if isinstance(asked, datetime):
+        asked = asked if asked.tzinfo is not None else asked.replace(tzinfo=UTC)
+        return capped_retry_after((asked - now).total_seconds())
+    if isinstance(asked, timedelta):
+        return capped_retry_after(asked.total_seconds())
+    if isinstance(asked, int | float) and not isinstance(asked, bool) and not math.isnan(asked):
+        return capped_retry_after(float(asked))
+    return None

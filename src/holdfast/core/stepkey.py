@@ -62,9 +62,23 @@ def root_branch(generation: int) -> str:
     return str(generation)
 
 
-def branch_path(parent: str, name: str, nth: int, index: int) -> str:
-    """Return the path of branch `index` of the nth branch set called `name` in `parent`."""
-    return f"{parent}/{encode_part(name)}#{nth}.{index}"
+def set_path(parent: str, name: str, nth: int) -> str:
+    """Return the path of the nth branch set called `name` in `parent`, which takes one place there."""
+    return f"{parent}/{encode_part(name)}#{nth}"
+
+
+def branch_path(branch_set: str, index: int | str) -> str:
+    """Return the path of one branch of a set: by its number there, or by the key that its author gave it."""
+    return f"{branch_set}.{index}" if isinstance(index, int) else f"{branch_set}.={encode_part(index)}"
+
+
+def set_of(branch: str) -> str | None:
+    """Return the set that a branch belongs to; None for an outermost one."""
+    parent, divider, last = branch.rpartition("/")
+    if not divider:
+        return None
+    name, mark, rest = last.partition("#")
+    return f"{parent}/{name}{mark}{rest.partition('.')[0]}"
 
 
 def counted_key(branch: str, name: str, nth: int) -> str:
@@ -87,6 +101,13 @@ def explicit_key(branch: str, key: str) -> str:
     if len(encoded) > limits.STEP_KEY_BYTES:
         raise InvalidInput(f"a step's key is {len(encoded):,} bytes encoded; the limit is {limits.STEP_KEY_BYTES:,}")
     return encoded
+
+
+def former_keys(step: str, aliases: Iterable[str]) -> list[str]:
+    """Return the keys that a counted step had under its former names (already encoded)."""
+    branch, _, last = step.rpartition("/")
+    _, mark, nth = last.rpartition("#")
+    return [f"{branch}/{alias}#{nth}" for alias in aliases] if mark else []
 
 
 def branch_of(step: str) -> str:

@@ -2,12 +2,16 @@
 
 import uuid
 from collections.abc import Callable, Sequence
-from typing import Any
+from datetime import datetime
+from typing import Any, TypeVarTuple, overload
 
 from holdfast.core import limits
 from holdfast.core.errors import InvalidInput
 from holdfast.core.ids import checked_text
 from holdfast.engine.function import Durable
+from holdfast.engine.schedule import Missed, Overlap, Schedule, declare
+
+Args = TypeVarTuple("Args")
 
 
 class App:
@@ -29,6 +33,8 @@ class App:
         self.deps, self.version, self.secrets = deps, version, tuple(secrets)
         self._started = uuid.uuid4().hex[:8]
         self._functions: dict[str, Durable[Any, *tuple[Any, ...]]] = {}
+        self.schedules: dict[str, Schedule] = {}
+        """What its workers start by the clock, by name."""
         for part in parts:
             self.add(part)
 
@@ -40,10 +46,57 @@ class App:
         """
         if not isinstance(part, Durable):
             raise InvalidInput(f"hf.App takes durable functions, not {part!r}; decorate it with @hf.durable")
-        known = self._functions.get(part.name)
-        if known is not None and known is not part:
-            raise InvalidInput(f"two functions are called {part.name!r}: give one of them @hf.durable(name=...)")
-        self._functions[part.name] = part
+        for name in (part.name, *part.aliases):
+            known = self._functions.get(name)
+            if known is not None and known is not part:
+                raise InvalidInput(f"two functions are called {name!r}: give one of them @hf.durable(name=...)")
+            self._functions[name] = part
+
+    # A first parameter annotated `datetime` is given the tick, so those overloads stand before the plain ones.
+    @overload
+    def schedule(
+        self, what: Durable[Any, datetime], cron: str, /, *, name: str | None = None, tz: str = "UTC",
+        missed: Missed = "skip", overlap: Overlap = "allow",
+    ) -> None: ...  # fmt: skip
+    @overload
+    def schedule(
+        self, what: Durable[Any], cron: str, /, *, name: str | None = None, tz: str = "UTC", missed: Missed = "skip",
+        overlap: Overlap = "allow",
+    ) -> None: ...  # fmt: skip
+    @overload
+    def schedule(
+        self, what: Durable[Any, datetime, *Args], cron: str, /, *, name: str | None = None, tz: str = "UTC",
+        missed: Missed = "skip", overlap: Overlap = "allow", args: tuple[*Args],
+    ) -> None: ...  # fmt: skip
+    @overload
+    def schedule(
+        self, what: Durable[Any, *Args], cron: str, /, *, name: str | None = None, tz: str = "UTC",
+        missed: Missed = "skip", overlap: Overlap = "allow", args: tuple[*Args],
+    ) -> None: ...  # fmt: skip
+    def schedule(
+        self, what: Any, cron: str, /, *, name: str | None = None, tz: str = "UTC", missed: str = "skip",
+        overlap: str = "allow", args: tuple[Any, ...] = (),
+    ) -> None:  # fmt: skip
+        """Let the workers of this app start one run of a function at every tick of a cron expression.
+
+        Declare it before the app is opened. A tick has one run, however many workers there are. A first parameter that
+        is annotated `datetime` is given the tick; `args` are the others.
+
+        Raises:
+            InvalidInput: the expression or an option means nothing, or another schedule has its name.
+        """
+        self.add_schedule(declare(what, cron, name=name, tz=tz, missed=missed, overlap=overlap, args=args))
+
+    def add_schedule(self, schedule: Schedule) -> None:
+        """Add a schedule that was declared, with its function.
+
+        Raises:
+            InvalidInput: another has its name.
+        """
+        if self.schedules.get(schedule.name, schedule) is not schedule:
+            raise InvalidInput(f"two schedules are called {schedule.name!r}: give one of them name=")
+        self.add(schedule.function)
+        self.schedules[schedule.name] = schedule
 
     def get(self, name: str) -> Durable[Any, *tuple[Any, ...]] | None:
         """Return the function of that name."""

@@ -82,6 +82,11 @@ class Stream:
             chunks.add(self._step, self._attempt, self._offset, body)
             self._offset += 1
 
+    @property
+    def is_open(self) -> bool:
+        """True until the attempt's entry is written."""
+        return self._open
+
     def close(self) -> bool:
         """End the stream; True if chunks of it must be dropped."""
         self._open = False

@@ -8,6 +8,7 @@ from holdfast.core import limits
 from holdfast.core.ids import WorkerId
 from holdfast.engine.lease import Silences
 from holdfast.engine.lock import Claim, Named, is_held, lock_paths, proof_of_death, take_free
+from holdfast.engine.presence import served
 from holdfast.store.protocol import Store
 from holdfast.store.value import WorkerRow
 
@@ -25,6 +26,8 @@ class Contender:
     def __init__(self, store: Store, told: Told, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._store, self._told, self._clock = store, told, clock
         self._silences = Silences(limits.LEASE_SECONDS)
+        self.served: set[str] = set()
+        """The names that somebody served when it was last looked; the dead count until they are known to be."""
 
     async def look(self, own: WorkerId, *, hearts: bool) -> WorkerRow | None:
         """Look at every worker once, take over from the dead, and return the row of `own`; None when it has none.
@@ -50,6 +53,7 @@ class Contender:
         except BaseException:
             self._silences.failed()
             raise
+        self.served = {name for row in rows for name in served(row.about)}
         return next((row for row in rows if row.worker == own), None)
 
     async def _bury(self, row: WorkerRow, claim: Claim) -> None:

@@ -1,7 +1,7 @@
 """The verbs of a durable function."""
 
-from asyncio import current_task
-from collections.abc import Awaitable, Callable, Sequence
+from asyncio import CancelledError, current_task, sleep
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from hashlib import sha256
@@ -12,40 +12,69 @@ from uuid import UUID
 from msgspec import Raw
 
 from holdfast.core import entry as e
-from holdfast.core.codec import Codec, canonical, encode
+from holdfast.core import limits
+from holdfast.core.codec import Codec, canonical, decode_any, encode
 from holdfast.core.derive import derived_random, derived_uuid
-from holdfast.core.errors import Diverged, InvalidInput, Misuse
-from holdfast.core.retry import Retry
+from holdfast.core.errors import Diverged, InvalidInput, Misuse, Parked
+from holdfast.core.ids import checked_text
+from holdfast.core.limit import Limit
+from holdfast.core.retry import Retry, checked_seconds
+from holdfast.core.signal import Decision, Signal
 from holdfast.core.status import Effect
-from holdfast.core.stepkey import counted_key, encode_name, explicit_key, root_branch
-from holdfast.engine.drive import Drive
+from holdfast.core.stepkey import counted_key, encode_name, former_keys, root_branch
+from holdfast.engine import witness
+from holdfast.engine.branches import AT_ONCE, Branch, Branches
+from holdfast.engine.drive import Continued, Drive
 from holdfast.engine.effects import StepCall
-from holdfast.engine.function import Policy, StepCode, declared, look_at
+from holdfast.engine.fanout import branch_keys, check_codes, check_mapped, close_unbegun, raised_first
+from holdfast.engine.function import Durable, Policy, StepCode, declared, look_at
 from holdfast.engine.log import SILENT
 from holdfast.engine.payload import is_failure, store_value
 from holdfast.engine.step import Step
-from holdfast.journal.replay import FRESH, Answer, Recorded
+from holdfast.engine.verb import Child, Verb
+from holdfast.journal.replay import CLOSED, FRESH, Answer, Recorded
 from holdfast.store.protocol import Transaction
 
 Args = TypeVarTuple("Args")
 R = TypeVar("R")
 Deps = TypeVar("Deps")
+Item = TypeVar("Item")
+T1 = TypeVar("T1")
+T2 = TypeVar("T2")
+T3 = TypeVar("T3")
 _ANY = Codec(Any)
 _INT = Codec(int)
+_MOST_UNHEEDED = 1000
+"""How often code may ask for more after its run's end was asked for, before the run ends without it."""
 
 
-class StepOptions(TypedDict, total=False):
-    """The keywords of `ctx.step`; each takes precedence over what the function declared."""
+class CallOptions(TypedDict, total=False):
+    """What may be said of a call; each takes precedence over what the function declared."""
 
-    key: str | None
     name: str | None
     effect: Effect | Literal["repeat", "keyed", "once"] | None
     verify: Callable[..., Any] | None
     in_doubt: Literal["raise", "wait"] | None
     retry: Retry | None
     timeout: float | timedelta | None
+    heartbeat: float | timedelta | None
     returns: Any
     not_performed: tuple[type[BaseException], ...] | None
+    limit: Limit | None
+    on_input_change: Literal["refuse", "keep"]
+
+
+class StepOptions(CallOptions, total=False):
+    """The keywords of `ctx.step`."""
+
+    key: str | None
+
+
+class MapOptions(CallOptions, total=False):
+    """The keywords of `ctx.map` but for `key`."""
+
+    at_once: int
+    errors: Literal["raise", "return"]
 
 
 class Context:
@@ -54,19 +83,15 @@ class Context:
     Between its verbs the function's code runs again on every resume, so it may compute but not act.
     """
 
-    __slots__ = ("_branch", "_busy", "_counts", "_drive", "_loop", "_past", "_random", "_task")
+    __slots__ = ("_branches", "_drive", "_loop", "_root", "_task")
 
     def __init__(self, drive: Drive) -> None:
         self._drive = drive
-        self._branch = root_branch(drive.state.generation)
-        self._counts: dict[str, int] = {}
-        self._busy = False
-        self._past = False
-        """True once the branch's last record was passed: everything after it is fresh."""
+        self._root = Branch(root_branch(drive.state.generation))
+        self._branches = Branches(drive)
         # Named, because asking for the running loop costs a system call on Python 3.11.
         self._loop = drive.loop
-        self._task = current_task(self._loop)
-        self._random: Random | None = None
+        self._task = drive.task = current_task(self._loop)
 
     @property
     def run_id(self) -> str:
@@ -101,36 +126,49 @@ class Context:
             StepError: the function raised, now or when it was first called.
             InDoubt: a `once` step may or may not have happened.
         """
-        if self._busy or self._drive.halted is not None or current_task(self._loop) is not self._task:
-            self._refuse()
+        branch = self._root
+        if branch.busy or self._drive.halted is not None or current_task(self._loop) is not self._task:
+            branch = self._enter()
         keywords: dict[str, Any] = {}
         while isinstance(function, partial):
             args, keywords, function = function.args + args, function.keywords | keywords, function.func
         code = look_at(function)
         said: Policy | None = None
+        drive = self._drive
+        keep = False
         if options:
             key, name = options.pop("key", None), options.pop("name", None)
-            step_key = self._key(code.name if name is None else encode_name(name), key)
+            keep = kept(options.pop("on_input_change", "refuse"))
+            step_key = branch.key(code.name if name is None else encode_name(name), key)
             if options:
                 # Checked before the journal is asked: what is refused here has no place there, on replay neither.
                 said = declared(**options)
+                code.check(said)
         else:
-            step_key = self._key(code.name, None)
-        drive = self._drive
+            step_key = branch.key(code.name, None)
+        if code.aliases and not branch.past:
+            # Under way it stays what it was: its idempotency key and its doubts go by the name of its intent.
+            step_key = drive.replay.known_as(branch.path, step_key, former_keys(step_key, code.aliases))
         digest = sha256(canonical(code.input_form(args, keywords), f"the input of step {step_key}")).hexdigest()
-        answer = FRESH if self._past else self._ask(step_key, digest)
-        self._busy = True
+        if drive.cancel_asked:
+            await self._tell_cancel(branch, step_key, cleaning=True)
+        answer = FRESH if branch.past else self._ask(branch, step_key, None if keep else digest, "a step")
+        branch.busy = True
         try:
-            if drive.cancelled_late:
+            if drive.handing and answer is FRESH:
+                await drive.leave()
+            if drive.late and not isinstance(answer, CLOSED):
                 StepCall(drive, code, args, keywords, step_key, digest).cancel_late()
-            if answer is FRESH and code.simple and said is None:
+            if answer is FRESH and code.simple and said is None and drive.outbox.clear:
                 return await self._simple(code, args, keywords, step_key, digest)
             call = StepCall(drive, code, args, keywords, step_key, digest)
             if said is not None:
                 call.say(said)
             return await call.answer(answer)
         finally:
-            self._busy = False
+            branch.busy = False
+            if drive.cancel_asked:
+                drive.tell_soon()
 
     async def _simple(
         self, code: StepCode, args: Sequence[Any], keywords: dict[str, Any], step_key: str, digest: str
@@ -139,6 +177,7 @@ class Context:
         drive = self._drive
         try:
             value = await code.function(*args, **keywords)
+            witness.performed(drive.lease, step_key, 1)
             raw, blob, blobs, back = store_value(code.own_codec, value, step_key, drive.secrets)
         except BaseException as error:
             call = StepCall(drive, code, args, keywords, step_key, digest)
@@ -147,64 +186,283 @@ class Context:
                 raise
             return await call.failed(error, 1, 0)
         entry = e.StepCompleted(step=step_key, digest=digest, raw=raw, blob=blob)
-        if not await drive.written(drive.journal.add(entry, blobs)):
+        if drive.outbox.clear:
+            await drive.written(drive.journal.add(entry, blobs))
+            if drive.handing:
+                await drive.leave()
+        else:
             await drive.write(entry, blobs=blobs)
-        if drive.handing:
-            drive.hand_over()
         return back
 
-    def _key(self, name: str, key: str | None) -> str:
-        if key is not None:
-            step_key = explicit_key(self._branch, key)
-            if step_key in self._counts:
-                raise InvalidInput(f"step key {key!r} was used before in this run")
-            self._counts[step_key] = 1
-            return step_key
-        if not name:
-            raise InvalidInput("a lambda has no name that stays: give the step a key=")
-        nth = self._counts[name] = self._counts.get(name, 0) + 1
-        return counted_key(self._branch, name, nth)
-
-    def _ask(self, step_key: str, digest: str | None) -> Answer:
+    def _ask(self, branch: Branch, step_key: str, digest: str | None, what: str) -> Answer:
+        drive = self._drive
         try:
-            answer = self._drive.replay.ask(self._branch, step_key, digest)
-            self._past = answer is FRESH
-            return answer
+            answer = drive.replay.ask(branch.path, step_key, digest, what)
         except Diverged as diverged:
-            raise self._drive.refuse(diverged) from None
+            raise drive.refuse(diverged) from None
+        branch.past = answer is FRESH
+        return answer
 
-    def _refuse(self) -> NoReturn:
-        if self._drive.halted is not None:
-            raise self._drive.halted
-        if current_task(self._loop) is not self._task:
+    async def _tell_cancel(self, branch: Branch, *keys: str, cleaning: bool = False) -> None:
+        """Let a verb of a run that shall end be where its code is told; afterwards one step is left to it.
+
+        Raises:
+            CancelledError: the code was told, here or before.
+            Parked: it does not heed that, again and again; the run has ended without it.
+        """
+        drive = self._drive
+        if not drive.cancel_told:
+            if cleaning and not branch.past and drive.replay.is_cleaning(branch.path, keys[0]):
+                # Nothing else is begun then: in its first life the code was told before it came here.
+                drive.cancel_told = drive.cleaned = True
+                return
+            if not branch.past and not drive.replay.is_told(branch.path, keys):
+                return
+            await drive.be_told()
+        if drive.late and drive.is_late():
+            raise CancelledError  # told while an entry was written, and passed over then
+        if not cleaning or drive.cleaned:
+            await self._refuse_cancelled()
+        drive.cleaned = True
+
+    async def _refuse_cancelled(self) -> NoReturn:
+        """Refuse what is asked for after the run's end was; code that goes on asking is left where it is."""
+        drive = self._drive
+        drive.unheeded += 1
+        await sleep(0)  # a loop that swallows this must not keep the runs beside it from theirs
+        if drive.unheeded > _MOST_UNHEEDED:
+            await drive.finish(drive.cancelled_ending())
+            raise drive.halt(Parked("cancelled"))
+        raise CancelledError
+
+    def _enter(self) -> Branch:
+        """Return the branch that a verb is called in.
+
+        Raises:
+            Misuse: it is called from a task that the context did not start, or while another verb is under way.
+        """
+        drive = self._drive
+        if drive.halted is not None:
+            raise drive.halted
+        task = current_task(self._loop)
+        branch = self._root if task is self._task else self._branches.of.get(task) if task is not None else None
+        if branch is None:
             raise Misuse(
                 "a context verb was called from another task than the run's own: its order would differ on replay. "
-                "(asyncio.wait_for starts one on Python 3.11: use asyncio.timeout.)"
+                "Use ctx.gather or ctx.map. (asyncio.wait_for starts one on Python 3.11: use asyncio.timeout.)"
             )
-        raise Misuse("a step is still under way: steps of one branch may not overlap")
+        if branch.busy:
+            raise Misuse("a step is still under way: steps of one branch may not overlap; use ctx.gather or ctx.map")
+        return branch
 
-    def _enter(self) -> None:
-        if self._busy or self._drive.halted is not None or current_task(self._loop) is not self._task:
-            self._refuse()
+    # Fan-out
+
+    @overload
+    async def gather(self, a: Awaitable[T1], /) -> tuple[T1]: ...
+    @overload
+    async def gather(self, a: Awaitable[T1], b: Awaitable[T2], /) -> tuple[T1, T2]: ...
+    @overload
+    async def gather(self, a: Awaitable[T1], b: Awaitable[T2], c: Awaitable[T3], /) -> tuple[T1, T2, T3]: ...
+    @overload
+    async def gather(self, *codes: Awaitable[R]) -> tuple[R, ...]: ...
+    async def gather(self, *codes: Awaitable[Any]) -> tuple[Any, ...]:
+        """Let several go on beside each other, wait for all of them, and return what they returned, in order.
+
+        Each is a branch with a place of its own in the journal: a verb of this context, or an `async` function that
+        calls some. The error of the first that failed is raised when all have ended.
+        """
+        try:
+            branch = self._enter()
+            check_codes(codes)
+            if self._drive.cancel_asked:
+                await self._tell_cancel(branch, branch.next_set("gather"))
+            branch.busy = True
+            try:
+                return tuple(raised_first(*await self._branches.gather(branch, codes)))
+            finally:
+                branch.busy = False
+        finally:
+            close_unbegun(codes)
+
+    @overload
+    async def map(
+        self, function: Durable[R, Item], items: Iterable[Item], /, *,
+        key: Callable[[Item], str] | None = None, **options: Unpack[MapOptions],
+    ) -> list[R]: ...  # fmt: skip
+    @overload
+    async def map(
+        self, function: Callable[[Step[Deps], Item], Awaitable[R]], items: Iterable[Item], /, *,
+        key: Callable[[Item], str] | None = None, **options: Unpack[MapOptions],
+    ) -> list[R]: ...  # fmt: skip
+    @overload
+    async def map(
+        self, function: Callable[[Step[Deps], Item], R], items: Iterable[Item], /, *,
+        key: Callable[[Item], str] | None = None, **options: Unpack[MapOptions],
+    ) -> list[R]: ...  # fmt: skip
+    @overload
+    async def map(
+        self, function: Callable[[Transaction, Item], R], items: Iterable[Item], /, *,
+        key: Callable[[Item], str] | None = None, **options: Unpack[MapOptions],
+    ) -> list[R]: ...  # fmt: skip
+    @overload
+    async def map(
+        self, function: Callable[[Item], Awaitable[R]], items: Iterable[Item], /, *,
+        key: Callable[[Item], str] | None = None, **options: Unpack[MapOptions],
+    ) -> list[R]: ...  # fmt: skip
+    @overload
+    async def map(
+        self, function: Callable[[Item], R], items: Iterable[Item], /, *,
+        key: Callable[[Item], str] | None = None, **options: Unpack[MapOptions],
+    ) -> list[R]: ...  # fmt: skip
+    async def map(
+        self,
+        function: Any,
+        items: Iterable[Any],
+        /,
+        *,
+        key: Callable[[Any], str] | None = None,
+        at_once: int = AT_ONCE,
+        errors: Literal["raise", "return"] = "raise",
+        **options: Any,
+    ) -> list[Any]:
+        """Call `function` for every item as a step of its own branch, so many at once, and return the results in order.
+
+        A durable function becomes a child run for each item. `key` names each branch by its item, so that items may
+        come in another order on a resume. With `errors="return"` what failed stands in its place instead of being
+        raised when all have ended.
+        """
+        branch = self._enter()
+        if self._drive.cancel_asked:
+            await self._tell_cancel(branch, branch.next_set("map"))
+        if isinstance(at_once, bool) or not isinstance(at_once, int) or at_once < 1:
+            raise InvalidInput(f"ctx.map(at_once=) is a whole number of at least 1, not {at_once!r}")
+        if errors not in ("raise", "return"):
+            raise InvalidInput(f"ctx.map(errors=) is 'raise' or 'return', not {errors!r}")
+        given = list(items)
+        verb: Any = self.run if isinstance(function, Durable) else self.step
+        check_mapped(function, options)
+        keys = branch_keys(given, key) if key is not None else None
+        branch.busy = True
+        try:
+            calls = [partial(verb, function, item, **options) for item in given]
+            results, failed = await self._branches.map(branch, calls, keys, at_once)
+            if errors == "raise":
+                return raised_first(results, failed)
+            for place, error in failed.items():
+                results[place] = error
+            return results
+        finally:
+            branch.busy = False
+
+    # Waiting
+
+    async def sleep(self, duration: float | timedelta) -> None:
+        """Rest for a while; no process need be there meanwhile, and the time does not slide when one dies."""
+        seconds = checked_seconds("ctx.sleep", duration)
+        async with self._verb("a wait", "sleep", seconds) as verb:
+            await verb.until("sleep", due_after=seconds)
+
+    @overload
+    async def receive(self, signal: Signal[T1], /, *, timeout: None = None) -> T1: ...
+    @overload
+    async def receive(self, signal: Signal[T1], /, *, timeout: float | timedelta) -> T1 | None: ...
+    @overload
+    async def receive(
+        self, signal: Signal[Any], other: Signal[Any], /, *more: Signal[Any], timeout: None = None
+    ) -> tuple[Signal[Any], Any]: ...
+    @overload
+    async def receive(
+        self, signal: Signal[Any], other: Signal[Any], /, *more: Signal[Any], timeout: float | timedelta
+    ) -> tuple[Signal[Any], Any] | None: ...
+    async def receive(self, *signals: Signal[Any], timeout: float | timedelta | None = None) -> Any:
+        """Return the value of the next signal of that name; None when none came within `timeout`.
+
+        Of several signals, which one it was and its value. What was sent before the run asked waits for it.
+        """
+        if not signals or not all(isinstance(signal, Signal) for signal in signals):
+            raise InvalidInput(f"ctx.receive wants one or more hf.Signal, not {signals!r}")
+        limit = checked_seconds("timeout=", timeout) if timeout is not None else None
+        async with self._verb("a wait", "receive", [signal.name for signal in signals]) as verb:
+            found = await verb.receive(signals, limit)
+        return found if found is None or len(signals) > 1 else found[1]
+
+    async def ask(
+        self,
+        text: str,
+        *,
+        show: Any = None,
+        args: Mapping[str, Any] | None = None,
+        expires: float | timedelta | None = None,
+        key: str | None = None,
+    ) -> Decision:
+        """Ask a person, and wait for the decision however long it takes.
+
+        `show` is what they decide about, `args` what they may change before they agree. An answer counts only for
+        exactly what was shown. Past `expires` it is decided: no, by nobody.
+        """
+        checked_text("the question", text, limits.QUESTION_BYTES)
+        limit = checked_seconds("expires=", expires) if expires is not None else None
+        known = dict(args) if args is not None else None
+        async with self._verb("a question", "ask", {"text": text, "show": show, "args": known}, key=key) as verb:
+            return await verb.ask(text, show, known, limit)
+
+    # Children
+
+    async def spawn(
+        self, what: Durable[R, *Args], /, *args: *Args, key: str | None = None, labels: Mapping[str, str] | None = None
+    ) -> Child[R]:
+        """Start another run as a child of this one, which ends with it, and return its handle."""
+        if not isinstance(what, Durable):
+            raise InvalidInput(f"ctx.spawn wants a durable function, not {what!r}; decorate it with @hf.durable")
+        body = what.encode_input(what.bind(args))
+        async with self._verb("a child", what.name, Raw(body), key=key, aliases=what.aliases) as verb:
+            child = await verb.spawn(what, body, labels or {})
+        return Child(self._verb, self._drive, child, verb.key, what.result)
+
+    async def run(
+        self, what: Durable[R, *Args], /, *args: *Args, key: str | None = None, labels: Mapping[str, str] | None = None
+    ) -> R:
+        """Start another run as a child of this one, and return its result.
+
+        Raises:
+            RunError: it failed or was cancelled.
+        """
+        child = await self.spawn(what, *args, key=key, labels=labels)
+        return await child.result()
+
+    def _verb(
+        self, what: str, name: str, form: Any, *, key: str | None = None, aliases: Sequence[str] = (), kept: bool = True
+    ) -> Verb:
+        """Return the next place of the branch that this is called in, for a verb that waits or creates."""
+        branch = self._enter()
+        step_key = branch.key(encode_name(name), key)
+        if aliases and not branch.past:
+            former = former_keys(step_key, [encode_name(alias) for alias in aliases])
+            step_key = self._drive.replay.known_as(branch.path, step_key, former)
+        return Verb(self, branch, what, step_key, form, kept)
+
+    # Telling and taking
 
     async def emit(self, value: Any, *, name: str = "emit") -> None:
         """Tell whoever watches; once, however often the run is resumed."""
-        self._enter()
-        step_key = self._key(encode_name(name), None)
+        branch = self._enter()
+        step_key = branch.key(encode_name(name), None)
         raw, blob, blobs, _ = store_value(_ANY, value, f"what {step_key} emits", self._drive.secrets)
-        if self._ask(step_key, None) is not FRESH:
+        if self._drive.cancel_asked:
+            await self._tell_cancel(branch, step_key)
+        if self._ask(branch, step_key, None, "news") is not FRESH:
             return
-        self._busy = True
+        branch.busy = True
         try:
             await self._drive.write(e.Emitted(step=step_key, name=name, raw=raw, blob=blob), blobs=blobs)
         finally:
-            self._busy = False
+            branch.busy = False
 
     def now(self) -> datetime:
         """Return the time; the same on every replay. It is recorded with the next entry."""
-        self._enter()
-        step_key = self._key("now", None)
-        answer = self._ask(step_key, None)
+        branch = self._enter()
+        step_key = branch.key("now", None)
+        answer = self._ask(branch, step_key, None, "a value")
         if isinstance(answer, Recorded):
             micros = _INT.decode(answer.raw)
         else:
@@ -212,20 +470,69 @@ class Context:
             self._drive.journal.note(e.ValueTaken(step=step_key, name="now", raw=Raw(encode(micros))))
         return datetime.fromtimestamp(0, UTC) + timedelta(microseconds=micros)
 
+    def patched(self, name: str) -> bool:
+        """Say whether a change of the code applies to this run: True but for runs that had passed here before it.
+
+        `if ctx.patched("two-mails"): ... else: ...` keeps the old path for old runs. Recorded with the next entry.
+        """
+        branch = self._enter()
+        encoded = encode_name(f"patched {name}")
+        step_key = counted_key(branch.path, encoded, branch.counts.get(encoded, 0) + 1)
+        if not branch.past and self._drive.replay.peek(branch.path) not in (None, step_key):
+            return False
+        branch.count(encoded)
+        if self._ask(branch, step_key, None, "a value") is FRESH:
+            self._drive.journal.note(e.ValueTaken(step=step_key, name="patched", raw=Raw(b"true")))
+        return True
+
+    async def continue_as(self, *args: Any) -> NoReturn:
+        """Go on from the top with other arguments, and forget what was recorded so far; for loops without an end.
+
+        Raises:
+            Continued: always; the code is left here.
+            InvalidInput: the arguments are not those of the function, or cannot be stored.
+        """
+        branch = self._enter()
+        if branch is not self._root:
+            raise Misuse("ctx.continue_as was called in a branch: only the run as a whole goes on anew")
+        if self._drive.cancel_asked:
+            await self._tell_cancel(branch)
+        drive = self._drive
+        function = drive.function
+        assert function is not None
+        body = drive.secrets.redact(function.encode_input(function.bind(args)))
+        raw, blob, blobs, _ = store_value(_ANY, decode_any(body), f"the input of {function.name}", drive.secrets)
+        raise Continued(body, raw, blob, blobs)
+
     @property
     def random(self) -> Random:
         """A generator that gives the same numbers on every replay."""
-        if self._random is None:
-            self._random = derived_random(self._drive.state.seed, self._branch)
-        return self._random
+        branch = self._root if current_task(self._loop) is self._task else self._enter()
+        if branch.random is None:
+            branch.random = derived_random(self._drive.state.seed, branch.path)
+        return branch.random
 
     def uuid(self) -> UUID:
         """Return an id that is the same on every replay, and no other run's."""
-        self._enter()
-        nth = self._counts["uuid()"] = self._counts.get("uuid()", 0) + 1
-        return derived_uuid(self._drive.state.seed, counted_key(self._branch, "uuid", nth))
+        branch = self._enter()
+        return derived_uuid(self._drive.state.seed, counted_key(branch.path, "uuid", branch.count("uuid()")))
 
     @property
     def log(self) -> Any:
         """A logger bound to the run, silent on replay."""
-        return SILENT if self._drive.replay.replaying else self._drive.log
+        replay, task = self._drive.replay, current_task(self._loop)
+        branch = self._root if task is self._task else self._branches.of.get(task) if task is not None else None
+        # Of branches some may be replayed while others are past it.
+        replaying = replay.replaying if branch is None else replay.peek(branch.path) is not None
+        return SILENT if replaying else self._drive.log
+
+
+def kept(policy: str) -> bool:
+    """Say whether a recorded result counts even if it was made from another input.
+
+    Raises:
+        InvalidInput: the policy is no word that is known.
+    """
+    if policy not in ("refuse", "keep"):
+        raise InvalidInput(f"on_input_change= is 'refuse' or 'keep', not {policy!r}")
+    return policy == "keep"

@@ -1,8 +1,10 @@
 """The course of a run under one lease: load it, run its code, and write how it ends or rests."""
 
+import asyncio
 from typing import Any
 
 from holdfast.core import entry as e
+from holdfast.core import limits
 from holdfast.core.errors import (
     Damaged,
     Diverged,
@@ -13,12 +15,13 @@ from holdfast.core.errors import (
     StoreRefused,
     UnknownEntry,
 )
+from holdfast.core.post import CANCEL, PAUSE, RESUME, RETRY
 from holdfast.core.status import Status
 from holdfast.engine.context import Context
-from holdfast.engine.drive import Drive, refusals
+from holdfast.engine.drive import Continued, Drive, refusals
 from holdfast.engine.function import Durable
-from holdfast.engine.payload import error_info, is_failure, message_of, store_value
-from holdfast.store.value import Commit, RowChange
+from holdfast.engine.payload import error_info, is_failure, message_of, raised, store_value
+from holdfast.store.value import Commit, RowChange, RunRow
 
 
 async def follow(drive: Drive, function: Durable[Any, *tuple[Any, ...]]) -> None:
@@ -28,33 +31,126 @@ async def follow(drive: Drive, function: Durable[Any, *tuple[Any, ...]]) -> None
     except (Damaged, UnknownEntry, InvalidValue) as error:
         await _set_aside(drive, error)
         return
+    pinned = drive.lease.row.pin and drive.started is not None and drive.started.code != drive.code
+    if pinned and not await _end_is_asked(drive):
+        code = drive.started.code if drive.started is not None else ""
+        detail = f"it was started with version {code} and is pinned to it"
+        await drive.rest(Status.WAITING, "pinned", due_at=drive.store.now(), detail=detail, code=drive.code)
+        return
+    aside = _aside(drive.lease.row)
+    if (aside is not None or drive.state.status is Status.PAUSED) and await _rests_again(drive, aside):
+        return
     if drive.lease.why != "started":
         drive.resumed()
+    if drive.journal.control_seq:
+        await drive.waits.look()
+    if drive.cancel_asked and (drive.replay.is_empty or aside is not None or pinned):
+        # Its code has done nothing yet that could be cleaned up; or is not here; or is what it was set aside for.
+        await drive.finish(drive.cancelled_ending())
+        return
+    drive.function = function
+    continued: Continued | None = None
+    try:
+        while continued := await _run(drive, function, continued.body if continued is not None else None):
+            await _continue(drive, continued)
+    except Parked:
+        return
+
+
+async def end(drive: Drive) -> None:
+    """End a run whose end was asked for, and whose code nobody has."""
+    try:
+        await drive.load()
+    except (Damaged, UnknownEntry, InvalidValue) as error:
+        await _set_aside(drive, error)
+        return
+    if drive.lease.why != "started":
+        drive.resumed()
+    await drive.waits.look()
+    if drive.cancel_asked:
+        await drive.finish(drive.cancelled_ending())
+
+
+def _aside(row: RunRow) -> str | None:
+    """Say why a run that was woken only to be asked for something is not to be driven; None for any other."""
+    if row.status is Status.QUARANTINED:
+        return row.reason
+    if row.stalls > limits.STALLS:
+        return f"no_progress: {row.stalls - 1} workers died or gave up without a new entry"
+    return None
+
+
+async def _end_is_asked(drive: Drive) -> bool:
+    posts = await drive.answer(drive.store.inbox(drive.lease.row.run))
+    return drive.cancel_asked or any(post.kind == CANCEL for post in posts)
+
+
+async def _rests_again(drive: Drive, aside: str | None) -> bool:
+    """Let a run that is paused or set aside rest on, unless it was asked for more than that; say whether it does."""
+    while True:
+        posts = await drive.answer(drive.store.inbox(drive.lease.row.run))
+        if drive.cancel_asked or any(post.kind == CANCEL for post in posts):
+            return False
+        pauses = [post.kind for post in posts if post.kind in (PAUSE, RESUME)]
+        tried_again = any(post.kind == RETRY and post.seq > drive.lease.row.seen_seq for post in posts)
+        if tried_again if aside is not None else pauses[-1:] == [RESUME]:
+            return False
+        status, reason = Status.PAUSED, drive.lease.row.reason
+        if aside is not None:
+            status, reason = Status.QUARANTINED, aside
+        if await drive.rest_again(status, reason, progress=aside is None):
+            return True
+
+
+async def _run(drive: Drive, function: Durable[Any, *tuple[Any, ...]], body: bytes | None) -> Continued | None:
+    """Call the code and write how it ends or rests; return with what it goes on from the top, if that is what it does.
+
+    Raises:
+        Parked: it rests.
+    """
     ending: e.RunFinished | None = None
+    continued: Continued | None = None
     blobs: Any = ()
     try:
-        value = await function.function(Context(drive), **await _arguments(drive, function))
+        value = await function.function(Context(drive), **await _arguments(drive, function, body))
         _check_finished(drive)
         raw, blob, blobs, _ = store_value(function.result, value, f"the result of {function.name}", drive.secrets)
         ending = e.RunFinished(status=Status.COMPLETED, raw=raw, blob=blob)
-    except Parked:
-        return
+    except Continued as unwound:
+        _check_finished(drive)
+        continued = unwound
     except BaseException as error:
-        if not is_failure(error):
+        told = drive.cancel_told and isinstance(error, asyncio.CancelledError) and not drive.stopping
+        if not told and not is_failure(error):
             raise
-        ending = _failure(error, drive)
+        if not told:
+            _check_finished(drive, error)
+            ending = _failure(error, drive)
     if drive.halted is not None and drive.refused is None:
         # The code went on after it was told to stop: what it made of that is not the run's.
-        if isinstance(drive.halted, Parked):
-            return
         raise drive.halted
-    if isinstance(drive.refused, Damaged):
+    if drive.cancel_asked:
+        # Whatever the code made of it, or cannot: whoever asked for the end was told that it counts.
+        error_of = ending.error if ending is not None else None
+        await drive.finish(drive.cancelled_ending(error_of))
+    elif isinstance(drive.refused, Damaged):
         await drive.rest(Status.QUARANTINED, "damaged", detail=str(drive.refused))
     elif drive.refused is not None:
         now = drive.store.now()
         await drive.rest(Status.WAITING, "diverged", due_at=now, detail=str(drive.refused), code=drive.code)
     elif ending is not None:
         await drive.finish(ending, blobs)
+    else:
+        return continued
+    return None
+
+
+async def _continue(drive: Drive, continued: Continued) -> None:
+    """Begin another generation: what was recorded before it is not asked for again."""
+    generation = drive.state.generation + 1
+    entry = e.RunContinued(generation=generation, raw=continued.raw, blob=continued.blob)
+    await drive.write(entry, blobs=continued.blobs, drop=("*",))
+    drive.begin_generation(generation)
 
 
 def _failure(error: BaseException, drive: Drive) -> e.RunFinished:
@@ -62,13 +158,16 @@ def _failure(error: BaseException, drive: Drive) -> e.RunFinished:
     return e.RunFinished(status=Status.FAILED, reason=f"{info.type}: {info.message}"[:500], error=info)
 
 
-async def _arguments(drive: Drive, function: Durable[Any, *tuple[Any, ...]]) -> dict[str, Any]:
-    started, row = drive.started, drive.lease.row
+async def _arguments(drive: Drive, function: Durable[Any, *tuple[Any, ...]], body: bytes | None) -> dict[str, Any]:
+    """Return what the code is called with: `body`, or what the last generation was begun with."""
+    started, row = drive.continued or drive.started, drive.lease.row
     assert started is not None
     blob = started.blob
     try:
-        body = started.raw if blob is None else await drive.answer(drive.store.blob(row.tenant, blob.digest))
-        return function.decode_input(body)
+        if body is not None:
+            return function.decode_input(body)
+        stored = started.raw if blob is None else await drive.answer(drive.store.blob(row.tenant, blob.digest))
+        return function.decode_input(stored)
     except (Damaged, NotFound) as error:
         raise drive.refuse(Damaged(run=row.run, seq=1, what=f"its input: {error}")) from error
     except InvalidValue as error:
@@ -76,11 +175,13 @@ async def _arguments(drive: Drive, function: Durable[Any, *tuple[Any, ...]]) -> 
         raise drive.refuse(Diverged(seq=1, recorded="another input", asked=asked)) from error
 
 
-def _check_finished(drive: Drive) -> None:
-    try:
-        drive.replay.finish()
-    except Diverged as diverged:
-        raise drive.refuse(diverged) from None
+def _check_finished(drive: Drive, error: BaseException | None = None) -> None:
+    """Refuse the run if more was recorded of its code than it asked for; where it raised, it once went on."""
+    if drive.halted is None and not drive.cancel_asked:
+        try:
+            drive.replay.finish(raised(error, drive.secrets) if error is not None else "")
+        except Diverged as diverged:
+            drive.refuse(diverged)
 
 
 async def quarantine(drive: Drive, error: Exception) -> None:

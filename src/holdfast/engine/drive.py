@@ -6,19 +6,26 @@ import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, NoReturn, TypeVar
 
+from msgspec import Raw
+from msgspec.structs import replace
+
 from holdfast.core import entry as e
 from holdfast.core.entry import read_entry
-from holdfast.core.errors import Damaged, Diverged, Lost, Parked, StoreRefused, StoreUnavailable
+from holdfast.core.errors import Damaged, Diverged, Lost, StoreRefused, StoreUnavailable, Unwind
 from holdfast.core.fold import RunState, fold
+from holdfast.core.ids import RunId
 from holdfast.core.status import Status
 from holdfast.engine.chunks import Chunks
-from holdfast.engine.function import StepCode
+from holdfast.engine.family import farewells
+from holdfast.engine.function import Durable, StepCode
+from holdfast.engine.outbox import Outbox
 from holdfast.engine.payload import Secrets
 from holdfast.engine.threads import Threads
+from holdfast.engine.waits import Waits
 from holdfast.journal.journal import Journal, load
-from holdfast.journal.replay import Replay
+from holdfast.journal.replay import Cancelled, Replay
 from holdfast.store.protocol import Pending, Store, Transaction
-from holdfast.store.value import Committed, InboxMoved, Lease, Outcome, RowChange
+from holdfast.store.value import Committed, InboxMoved, Lease, NewBlob, Outcome, Post, RowChange
 
 _REPLAYED_AT_ONCE: Final = 200
 _MOST_REFUSALS: Final = 16
@@ -32,8 +39,19 @@ def refusals(refused: str, token: str) -> str:
     return "|" + "|".join(tokens[-_MOST_REFUSALS:]) + "|"
 
 
+class Continued(Unwind):
+    """The code goes on from the top with another input."""
+
+    def __init__(self, body: bytes, raw: Raw, blob: e.BlobRef | None, blobs: Sequence[NewBlob]) -> None:
+        super().__init__()
+        self.body, self.raw, self.blob, self.blobs = body, raw, blob, blobs
+
+
 class Surroundings:
     """What a worker gives to every run it drives."""
+
+    patience_seconds: float = 1.0
+    """A retry due within it is waited for in the process; a later one parks the run."""
 
     def __init__(self, *, deps: Any = None, secrets: Secrets | None = None, log: Any = None) -> None:
         self.deps = deps
@@ -52,15 +70,25 @@ class Drive:
         self.replay = Replay()
         self.state = RunState()
         self.started: e.RunStarted | None = None
+        self.continued: e.RunContinued | None = None
+        """What the last generation was begun with, after the first."""
         self.chunks: Chunks | None = None
         self.stopping = False
         self.handing = False
-        """True once the run is to be handed over: at its next entry that leaves no effect under way."""
+        """True once the run is to be left: at its next entry that leaves no effect under way."""
+        self.pausing: Post | None = None
+        """Who asked that it be left for a pause."""
+        self.heeded: set[int] = set()
+        """Posts that asked for a pause or for its end; the next pause takes them out of the inbox."""
+        self.loaded = False
+        """True once the journal was read and can be written."""
         self.resting = False
         """True once the commit is asked for that ends or parks the run, and gives up the lease."""
         self.suspect = lease.row.stalls > 1
         """True while a run that its last owner left without progress has made none."""
         self.on_progress: Callable[[], None] = _nothing
+        self.on_spawn: Callable[[Durable[Any, *tuple[Any, ...]], RunId], None] = _nobody
+        """Told of every child that has not settled, and of its code."""
         self._replayed = 0
         self.refused: Diverged | Damaged | None = None
         """Why the run may not go on, once something it recorded does not fit."""
@@ -68,8 +96,28 @@ class Drive:
         """What every verb raises once the code may not act any more: a refusal, a rest, a lost lease, a shutdown."""
         self._missed: BaseException | None = None
         """Why an entry that nobody waited for was not written; what follows it is refused for that reason."""
-        self.cancelled_late = False
-        """Set when a cancellation came while an entry was being written, and was passed over."""
+        self.late: set[asyncio.Task[Any]] = set()
+        """Tasks whose cancellation came while an entry was being written, and was passed over."""
+        self.cancel_asked = False
+        """True once somebody asked for the run's end and the journal has it."""
+        self.cancel_reason = ""
+        self.cancel_told = False
+        """True once the code was told that the run shall end."""
+        self.cleaned = False
+        """True once the code has taken the one step that is left to it then."""
+        self.unheeded = 0
+        """How often it asked for more than that."""
+        self.children: dict[str, RunId] = {}
+        """Children that have not settled, by the step that spawned them; they end with this run."""
+        self.settled: dict[str, e.ChildSettled] = {}
+        """Those that have, since the run was loaded."""
+        self.waits = Waits(self)
+        self.crowded: Callable[[], bool] = _never
+        """Says whether other runs wait for this one's place."""
+        self.draining: Callable[[], bool] = _never
+        self.task: asyncio.Task[Any] | None = None
+        """The code's outermost task."""
+        self.function: Durable[Any, *tuple[Any, ...]] | None = None
         self.chance: Callable[[], float] = random.random
 
     @property
@@ -90,6 +138,8 @@ class Drive:
             self.replay.take(entry)
             if isinstance(entry, e.RunStarted):
                 self.started = entry
+            elif isinstance(entry, e.RunContinued):
+                self.continued = entry
 
         lease = self.lease
         if lease.first is not None:
@@ -101,6 +151,16 @@ class Drive:
             raise Lost("the run was claimed by another worker")
         self._check_row()
         self.journal = Journal(self.store, self.lease, row)
+        self.outbox = Outbox(self.journal)
+        state = self.state
+        self.cancel_asked, self.cancel_reason = bool(state.cancel_seq), state.cancel_reason
+        self.children = {step: RunId(child) for step, child in state.children.items()}
+        self.loaded = True
+
+    def begin_generation(self, generation: int) -> None:
+        """Forget what the code recorded: it begins anew."""
+        self.replay = Replay()
+        self.state = replace(self.state, generation=generation)
 
     def _check_row(self) -> None:
         row, started = self.lease.row, self.started
@@ -126,19 +186,56 @@ class Drive:
         self.stopping = True
         self.halt(asyncio.CancelledError())
 
+    def tell_cancel(self) -> None:
+        """Let the code know that the run shall end: it is cancelled wherever it waits."""
+        if not self.cancel_told and self.task is not None and not self.resting:
+            self.cancel_told = True
+            self.task.cancel()
+
+    async def be_told(self) -> NoReturn:
+        """Wait where the code is told that the run shall end.
+
+        Raises:
+            CancelledError: always; the branches beside this one have come to their places.
+        """
+        self.loop.call_soon(self.tell_cancel)
+        await self.loop.create_future()
+        raise AssertionError("nobody sets it")
+
+    async def left_again(self, left: Cancelled) -> NoReturn:
+        """Wait to be cancelled where the code was before."""
+        if self.cancel_asked and left.seq > self.replay.cancel_seq:
+            self.loop.call_soon(self.tell_cancel)
+        await self.loop.create_future()
+        raise AssertionError("nobody sets it")
+
+    def tell_soon(self) -> None:
+        """Let code that does not ask for anything more be told too, once it has asked for all that was recorded."""
+        if not self.cancel_told and not self.replay.replaying:
+            self.loop.call_soon(self.tell_cancel)
+
     def lose(self, why: str) -> None:
         """Let the loss of the lease end the code: nothing more is recorded, whatever the code makes of it."""
         self.stopping = True
         self.halt(Lost(why))
 
-    def hand_over(self) -> NoReturn:
+    async def leave(self) -> None:
         """Leave the code here, where all that it did is recorded, so that another worker may go on with it.
 
+        Returns when the pause that it was to be left for is over before it began. A cancellation that comes meanwhile
+        is told by the next verb: of this one a replay will only know that it was done.
+
         Raises:
-            CancelledError: always, as at a shutdown.
+            CancelledError: as at a shutdown.
+            Parked: the run is paused.
         """
-        self.stop()
-        raise asyncio.CancelledError
+        while self.handing:
+            try:
+                await self.waits.until("leave", "", due_at=None)
+            except asyncio.CancelledError:
+                if self.stopping:
+                    raise
+                self._is_late_now()
 
     async def replayed(self) -> None:
         """Count a replayed step, and now and then let the runs beside this one take their turn."""
@@ -164,14 +261,19 @@ class Drive:
 
         Raises:
             Lost: the lease is gone.
+            CancelledError: it was to be an intent, and the run shall end.
         """
-        intent = entries[-1].__class__ is e.StepStarted
-        if self.handing and intent:
-            self.hand_over()
-        while not await self.written(self.journal.append(*entries, guarded=guarded, **rest)):
-            pass
+        intent = bool(entries) and guarded
+        while True:
+            if self.handing and intent:
+                await self.leave()
+            if await self.written(self.outbox.append(*entries, guarded=guarded, **rest)):
+                break
+            await self.waits.look()
+            if intent and self.cancel_asked and not self.cleaned:
+                await self.loop.create_future()  # until the cancellation reaches this task
         if self.handing and not intent:
-            self.hand_over()
+            await self.leave()
 
     async def written(self, waiting: Pending[Outcome]) -> bool:
         """Return True when a commit is on disk, False when a post came between and it must be queued again.
@@ -192,7 +294,6 @@ class Drive:
                 self.acquit()
             return True
         if isinstance(outcome, InboxMoved):
-            self._saw(outcome)
             return False
         raise self.halt(Lost(f"the lease of run {self.lease.row.run} is gone")) from self._missed
 
@@ -205,21 +306,41 @@ class Drive:
         """Return the outcome of a write that a cancellation interrupted: it was queued, so it was written."""
         if self.stopping or not waiting.done():
             raise asyncio.CancelledError
-        self.cancelled_late = True
+        self._is_late_now()
         return waiting.result()
 
-    async def transact(self, work: Callable[[Transaction], e.Entry], *, deadline_seconds: float) -> None:
+    def _is_late_now(self) -> None:
+        task = asyncio.current_task(self.loop)
+        if task is not None:
+            self.late.add(task)
+
+    def is_late(self) -> bool:
+        """Say whether a cancellation of this task was passed over and still stands; it is told once.
+
+        Whoever left its `asyncio.timeout` block meanwhile has taken it back.
+        """
+        task = asyncio.current_task(self.loop)
+        if task is None or task not in self.late:
+            return False
+        self.late.discard(task)
+        return bool(task.cancelling())
+
+    async def transact(
+        self, work: Callable[[Transaction], e.Entry], *, deadline_seconds: float, freed: Sequence[str] = ()
+    ) -> None:
         """Call `work` in a transaction of the store and append the entry that it returns there."""
         while True:
+            if self.handing:
+                await self.leave()
             # Its own task, so that a cancellation of the code cannot part the transaction from its outcome.
-            waiting = asyncio.ensure_future(self.journal.transact(work, deadline_seconds=deadline_seconds))
+            waiting = asyncio.ensure_future(self._transact(work, deadline_seconds, freed))
             while not waiting.done():
                 try:
                     await asyncio.shield(waiting)
                 except asyncio.CancelledError:
                     if self.stopping:
                         raise
-                    self.cancelled_late = True
+                    self._is_late_now()
                 except Exception:
                     break
             try:
@@ -230,19 +351,28 @@ class Drive:
                 if self.suspect:
                     self.acquit()
                 if self.handing:
-                    self.hand_over()
+                    await self.leave()
                 return
             if not isinstance(outcome, InboxMoved):
                 raise self.halt(Lost(f"the lease of run {self.lease.row.run} is gone")) from self._missed
-            self._saw(outcome)
+            await self.waits.look()
+            if self.cancel_asked and not self.cleaned:
+                await self.loop.create_future()  # until the cancellation reaches this task
 
-    def _saw(self, moved: InboxMoved) -> None:
-        self.journal.control_seq, self.journal.inbox_seq = moved.control_seq, moved.inbox_seq
-        self.journal.take_back()
+    async def _transact(
+        self, work: Callable[[Transaction], e.Entry], deadline_seconds: float, freed: Sequence[str]
+    ) -> Outcome:
+        await self.outbox.alone()
+        try:
+            outcome = await self.journal.transact(work, deadline_seconds=deadline_seconds, freed=freed)
+            self.outbox.refused(outcome)
+            return outcome
+        finally:
+            self.outbox.done()
 
     def write_soon(self, *entries: e.Entry, **rest: Any) -> None:
         """Append without waiting; the next entry's fate is this one's too."""
-        waiting = self.journal.append(*entries, **rest)
+        waiting = self.outbox.append(*entries, **rest)
         if isinstance(waiting, asyncio.Future):
             waiting.add_done_callback(self._heard)
 
@@ -250,44 +380,63 @@ class Drive:
         if not waiting.cancelled():
             self._missed = self._missed or waiting.exception()
 
-    async def park(self, reason: str, *, due_at: int | None, step: str | None = None, detail: str = "") -> NoReturn:
-        """Put the run to rest and leave its code.
-
-        Raises:
-            Parked: always.
-        """
-        await self.rest(Status.WAITING, reason, due_at=due_at, step=step, detail=detail)
-        raise self.halt(Parked(reason))
-
     async def rest(
+        self, status: Status, reason: str, *, due_at: int | None = None, detail: str = "", code: str | None = None
+    ) -> None:
+        """Write where the run rests, whatever was posted meanwhile, and give up the lease."""
+        seen = self.journal.inbox_seq
+        # A post that came since the last look refuses this once; being beyond what was seen, it wakes the run at once.
+        while not await self.park(status, reason, due_at=due_at, detail=detail, code=code, seen=seen):
+            pass
+
+    async def rest_again(self, status: Status, reason: str, *, progress: bool) -> bool:
+        """Give up the lease of a run that was woken for nothing; False when a post came that nobody has looked at."""
+        row = self.lease.row
+        change = RowChange(status=status, reason=reason, refused=row.refused, seen_seq=self.journal.inbox_seq)
+        return await self.written(self.outbox.append(change=change, progress=progress))
+
+    async def park(
         self, status: Status, reason: str, *, due_at: int | None = None, step: str | None = None, detail: str = "",
-        code: str | None = None,
-    ) -> None:  # fmt: skip
-        """Write where the run rests, and give up the lease."""
+        code: str | None = None, waits: Sequence[e.Wait] = (), consumed: Sequence[int] = (), seen: int | None = None,
+    ) -> bool:  # fmt: skip
+        """Write where the run rests, and give up the lease; False when a post came that nobody has looked at."""
         refused = self.lease.row.refused
         if code is not None:
             refused = refusals(refused, self.token)
-        entry = e.RunParked(status=status, reason=reason, detail=detail, step=step, due_at=due_at, code=code)
+        entry = e.RunParked(
+            status=status, reason=reason, detail=detail, step=step, due_at=due_at, code=code, waits=list(waits)
+        )
         change = RowChange(
             status=status,
             reason=f"{reason}: {detail}" if detail else reason,
             due_at=due_at,
             refused=refused,
-            seen_seq=self.journal.inbox_seq,
+            seen_seq=self.journal.inbox_seq if seen is None else seen,
         )
         self.resting = True
-        # A post that came since the last look refuses this once; being beyond `seen_seq`, it wakes the run at once.
-        await self.write(entry, change=change)
+        written = await self.written(self.outbox.append(entry, change=change, consumed=consumed))
+        self.resting = written
+        return written
 
     async def finish(self, entry: e.RunFinished, blobs: Sequence[Any] = ()) -> None:
-        """Write the ending, and give up the lease."""
-        change = RowChange(
-            status=entry.status,
-            reason=entry.reason,
-            refused=self.lease.row.refused,
-        )
-        self.resting = True
-        await self.write(entry, change=change, guarded=True, blobs=blobs, drop=("*",) if self.chunks else ())
+        """Write the ending, tell the parent and the children of it, and give up the lease."""
+        while True:
+            self.resting = True
+            change = RowChange(status=entry.status, reason=entry.reason, refused=self.lease.row.refused)
+            posts = farewells(self.lease.row, self.children.values(), entry)
+            drop = ("*",) if self.chunks else ()
+            waiting = self.outbox.append(entry, change=change, guarded=True, blobs=blobs, posts=posts, drop=drop)
+            if await self.written(waiting):
+                return
+            self.resting = False
+            await self.waits.look()
+            if self.cancel_asked and entry.status is not Status.CANCELLED:
+                # It was asked for before the ending was written: who asked was told that it counts.
+                entry, blobs = self.cancelled_ending(entry.error), ()
+
+    def cancelled_ending(self, error: e.ErrorInfo | None = None) -> e.RunFinished:
+        """Return the ending of a run whose end was asked for."""
+        return e.RunFinished(status=Status.CANCELLED, reason=self.cancel_reason or "cancelled", error=error)
 
     def open_chunks(self) -> Chunks:
         """Return the previews of this lease."""
@@ -326,3 +475,11 @@ class Drive:
 
 def _nothing() -> None:
     return None
+
+
+def _nobody(code: Any, child: RunId) -> None:
+    return None
+
+
+def _never() -> bool:
+    return False

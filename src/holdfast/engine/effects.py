@@ -3,29 +3,35 @@
 import asyncio
 import inspect
 from collections.abc import Sequence
-from typing import Any
+from datetime import UTC, datetime, timedelta
+from time import monotonic
+from typing import Any, Final
 
 import msgspec
 from msgspec import structs
 
 from holdfast.core import entry as e
 from holdfast.core import limits
-from holdfast.core.codec import NULL, Codec
+from holdfast.core.codec import Codec
 from holdfast.core.derive import idempotency_key
 from holdfast.core.errors import Damaged, Diverged, InDoubt, InvalidValue, NotFound, StepError
-from holdfast.core.retry import Retry, seconds
+from holdfast.core.limit import Limit
+from holdfast.core.post import RESOLVE, Resolution
+from holdfast.core.retry import Retry, asked_seconds, seconds
 from holdfast.core.status import NOT_DONE, Effect
+from holdfast.engine import witness
 from holdfast.engine.chunks import Stream
 from holdfast.engine.drive import Drive
 from holdfast.engine.function import Policy, StepCode, look_at
+from holdfast.engine.limits import take_slot
 from holdfast.engine.payload import error_info, is_failure, load_value, store_value
 from holdfast.engine.step import Step
 from holdfast.journal import replay as r
 from holdfast.store.protocol import Transaction
 from holdfast.store.value import Post
 
-_IN_PROCESS_SECONDS = 1.0
-"""A retry due sooner than this is waited for; a later one parks the run."""
+_GRACE_SECONDS: Final = 0.05
+"""By how much a look at a step's last sign of life comes before the step is given up."""
 
 
 class _Undone(Exception):
@@ -36,8 +42,8 @@ class StepCall:
     """One step asked for by the run's code."""
 
     __slots__ = (
-        "args", "code", "codec", "digest", "drive", "effect", "in_doubt", "key", "keywords", "not_performed", "retry",
-        "stream", "timeout", "verify",
+        "args", "code", "codec", "digest", "drive", "effect", "heartbeat", "in_doubt", "key", "keywords", "limit",
+        "not_performed", "retry", "slot", "stream", "timeout", "verify",
     )  # fmt: skip
 
     def __init__(
@@ -59,7 +65,11 @@ class StepCall:
         self.in_doubt = policy.in_doubt or "raise"
         self.retry: Retry | None = policy.retry
         self.timeout: float | None = seconds(policy.timeout) if policy.timeout is not None else None
+        self.heartbeat: float | None = seconds(policy.heartbeat) if policy.heartbeat is not None else None
         self.not_performed = policy.not_performed or ()
+        self.limit: Limit | None = policy.limit
+        self.slot = False
+        """True while an attempt has a slot of the limit, or waits for one."""
 
     def say(self, policy: Policy) -> None:
         """Let what the call says take precedence over what the function declared."""
@@ -69,12 +79,17 @@ class StepCall:
         self.retry = policy.retry or self.retry
         if policy.timeout is not None:
             self.timeout = seconds(policy.timeout)
+        if policy.heartbeat is not None:
+            self.heartbeat = seconds(policy.heartbeat)
         if policy.returns is not None:
             self.codec = Codec(policy.returns)
         self.not_performed = policy.not_performed or self.not_performed
+        self.limit = policy.limit or self.limit
 
     async def answer(self, answer: r.Answer) -> Any:
         """Act on what the journal recorded for this step."""
+        if self.drive.cancel_asked and not self.drive.cancel_told:
+            await self._leave_open(answer)
         match answer:
             case r.Fresh():
                 return await self.attempt(1)
@@ -84,9 +99,9 @@ class StepCall:
             case r.Failed(error=error, attempts=attempts):
                 raise StepError(step=self.key, type=error.type, message=error.message, attempts=attempts)
             case r.Cancelled():
-                return await asyncio.get_running_loop().create_future()
+                await self.drive.left_again(answer)
             case r.Retrying(attempt=attempt, retry_at=retry_at):
-                await self._wait_until(retry_at, "retry", attempt)
+                await self._wait_until(retry_at, attempt)
                 return await self.attempt(attempt + 1)
             case r.Reopened(attempt=attempt):
                 return await self.attempt(attempt + 1)
@@ -98,6 +113,19 @@ class StepCall:
                 return await self._doubt("crash", answer, None)
             case r.Interrupted():
                 return await self.attempt(answer.attempt + 1)
+
+    async def _leave_open(self, answer: r.Answer) -> None:
+        """Let the code be told at a step without an outcome that the run shall end: no other attempt is made."""
+        if not isinstance(answer, r.Interrupted | r.InQuestion | r.Retrying | r.Reopened):
+            return
+        try:
+            await self.drive.be_told()
+        except asyncio.CancelledError as error:
+            if isinstance(answer, r.Interrupted | r.InQuestion):
+                self.cancelled(error, answer.attempt)
+            elif not self.drive.stopping:
+                self._record_cancel(answer.attempt)
+            raise
 
     async def _load(self, recorded: r.Recorded) -> Any:
         drive = self.drive
@@ -115,6 +143,8 @@ class StepCall:
 
     async def attempt(self, attempt: int) -> Any:
         """Perform the step by its effect and record what comes of it."""
+        if self.limit is not None:
+            await self._take_slot(attempt, self.limit)
         if self.code.inject == "transaction":
             return await self._transact(attempt)
         started_at = 0
@@ -122,6 +152,7 @@ class StepCall:
             started_at = await self._intend(attempt)
         try:
             value = await self._call(attempt)
+            witness.performed(self.drive.lease, self.key, attempt)
             stored = store_value(self.codec, value, f"the result of {self.key}", self.drive.secrets)
         except BaseException as error:
             if not is_failure(error):
@@ -132,18 +163,28 @@ class StepCall:
         await self.drive.write(
             e.StepCompleted(step=self.key, digest=self.digest, attempt=attempt, raw=raw, blob=blob),
             blobs=blobs,
-            drop=self._drop(),
+            **self._over(),
         )
         return back
+
+    async def _take_slot(self, attempt: int, limit: Limit) -> None:
+        """Wait for the attempt's turn; it has not begun, so whoever cancels it meanwhile knows what happened."""
+        self.slot = True
+        try:
+            await take_slot(self.drive, self.key, limit)
+        except asyncio.CancelledError:
+            if not self.drive.stopping:
+                self._record_cancel(attempt)
+            raise
 
     async def _intend(self, attempt: int) -> int:
         timeout = int(self.timeout * 1e6) if self.timeout is not None else None
         entry = e.StepStarted(step=self.key, digest=self.digest, effect=self.effect, attempt=attempt, timeout=timeout)
         drive = self.drive
-        drive.cancelled_late = False
+        drive.is_late()
         # A further intent of the same step is no progress: one that kills its worker each time must not hide behind it.
         await drive.write(entry, guarded=True, progress=attempt == 1)
-        if drive.cancelled_late:
+        if drive.late and drive.is_late():
             # The code's timeout ran out before the effect began: it is known not to have happened.
             self._record_cancel(attempt)
             raise asyncio.CancelledError
@@ -152,18 +193,45 @@ class StepCall:
     def _drop(self) -> Sequence[str]:
         return (self.key,) if self.stream is not None and self.stream.close() else ()
 
+    def _over(self) -> dict[str, Any]:
+        """Return what ends in the commit that records how an attempt ended: its previews, and its slot."""
+        if not self.slot:
+            return {"drop": self._drop()}
+        self.slot = False
+        return {"drop": self._drop(), "freed": (self.key,)}
+
     async def _call(self, attempt: int) -> Any:
-        arguments = (self._step(attempt), *self.args) if self.code.inject == "step" else self.args
-        if self.timeout is None:
+        step = self._step(attempt) if self.code.inject == "step" else None
+        arguments = (step, *self.args) if step is not None else self.args
+        if self.timeout is None and (self.heartbeat is None or step is None):
             return await self.drive.perform(self.code, arguments, self.keywords)
         limit = asyncio.timeout(self.timeout)
+        silent = asyncio.timeout(None)
         try:
-            async with limit:
+            async with limit, silent:
+                if self.heartbeat is not None and step is not None:
+                    self._listen(step, silent, self.heartbeat)
                 return await self.drive.perform(self.code, arguments, self.keywords)
         except TimeoutError as error:
+            if silent.expired() and not str(error):
+                raise TimeoutError(f"no sign of life for {self.heartbeat:g} s") from error
             if limit.expired() and not str(error):
                 raise TimeoutError(f"no result within {self.timeout:g} s") from error
             raise
+
+    def _listen(self, step: Step[Any], silent: asyncio.Timeout, heartbeat: float) -> None:
+        """Let an attempt time out when it has given no sign of life for so long; look again whenever it might."""
+        silent.reschedule(self.drive.loop.time() + heartbeat + _GRACE_SECONDS)
+
+        def look() -> None:
+            left = step.beat_at + heartbeat - monotonic()
+            if self.stream is None or not self.stream.is_open or silent.when() is None:
+                return
+            if left > 0:
+                silent.reschedule(self.drive.loop.time() + left + _GRACE_SECONDS)
+                self.drive.loop.call_later(left, look)
+
+        self.drive.loop.call_later(heartbeat, look)
 
     def _step(self, attempt: int) -> Step[Any]:
         drive = self.drive
@@ -188,6 +256,7 @@ class StepCall:
                 if inspect.iscoroutine(value):
                     value.close()
                     raise TypeError("a transaction step is a plain function, not an async one")
+                witness.performed(drive.lease, self.key, attempt)
                 raw, blob, _, back = store_value(self.codec, value, f"the result of {self.key}", drive.secrets)
                 if blob is not None:
                     raise ValueError(f"a transaction step's result may be at most {limits.INLINE_BYTES:,} bytes")
@@ -197,7 +266,7 @@ class StepCall:
 
         try:
             deadline = self.timeout if self.timeout is not None else limits.TRANSACTION_SECONDS
-            await drive.transact(work, deadline_seconds=deadline)
+            await drive.transact(work, deadline_seconds=deadline, freed=(self.key,) if self.slot else ())
         except _Undone as undone:
             cause = undone.__cause__
             assert cause is not None
@@ -220,18 +289,21 @@ class StepCall:
         retry_at = self._retry_at(error, attempt)
         await self.drive.write(
             e.StepFailed(step=self.key, digest=self.digest, attempt=attempt, error=info, retry_at=retry_at),
-            drop=self._drop(),
+            **self._over(),
         )
         if retry_at is None:
             raise StepError(step=self.key, type=info.type, message=info.message, attempts=attempt) from error
-        await self._wait_until(retry_at, "retry", attempt)
+        await self._wait_until(retry_at, attempt)
         return await self.attempt(attempt + 1)
 
     def _retry_at(self, error: BaseException, attempt: int) -> int | None:
         if self.retry is None or not self.retry.wants(error, attempt):
             return None
+        now = self.drive.store.now()
         delay = self.retry.delay_seconds(attempt, self.drive.chance())
-        return self.drive.store.now() + int(delay * 1e6)
+        # Who says when to come back is not asked sooner.
+        asked = asked_seconds(error, datetime.fromtimestamp(0, UTC) + timedelta(microseconds=now))
+        return now + int(max(delay, asked or 0.0) * 1e6)
 
     def cancelled(self, error: BaseException, attempt: int) -> None:
         """Record that the run's own code cancelled the step; a shutdown or an interrupt records nothing.
@@ -241,59 +313,48 @@ class StepCall:
         if self.drive.stopping or not isinstance(error, asyncio.CancelledError):
             return
         if self.effect is Effect.ONCE:
-            self.drive.write_soon(e.StepDoubted(step=self.key, why="cancelled", attempt=attempt), drop=self._drop())
+            self.drive.write_soon(e.StepDoubted(step=self.key, why="cancelled", attempt=attempt), **self._over())
         else:
             self._record_cancel(attempt)
 
     def cancel_late(self) -> None:
-        """Let a cancellation that came while the entry before was written end this step, if it still stands.
-
-        Whoever left its `asyncio.timeout` block meanwhile has taken it back.
-        """
-        self.drive.cancelled_late = False
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():
+        """Let a cancellation that came while the entry before was written end this step, if it still stands."""
+        if self.drive.is_late():
             self._record_cancel(1)
             raise asyncio.CancelledError
 
     def _record_cancel(self, attempt: int) -> None:
         info = e.ErrorInfo(type="CancelledError", message="cancelled by the run's own code")
         entry = e.StepFailed(step=self.key, digest=self.digest, attempt=attempt, error=info, cancelled=True)
-        self.drive.write_soon(entry, drop=self._drop())
+        self.drive.write_soon(entry, **self._over())
 
-    async def _wait_until(self, at: int, why: str, attempt: int) -> None:
+    async def _wait_until(self, at: int, attempt: int) -> None:
         wait_seconds = (at - self.drive.store.now()) / 1e6
-        if wait_seconds > _IN_PROCESS_SECONDS:
-            await self.drive.park(why, due_at=at, step=self.key)
-        elif wait_seconds > 0:
-            try:
+        try:
+            if self.drive.late and self.drive.is_late():
+                raise asyncio.CancelledError
+            if wait_seconds > self.drive.around.patience_seconds:
+                await self.drive.waits.until("retry", self.key, due_at=at)
+            elif wait_seconds > 0:
                 await asyncio.sleep(wait_seconds)
-            except asyncio.CancelledError:
-                if not self.drive.stopping:
-                    self._record_cancel(attempt)
-                raise
+        except asyncio.CancelledError:
+            if not self.drive.stopping:
+                self._record_cancel(attempt)
+            raise
 
     # Doubt
 
     async def _doubt(self, why: str, sent: r.Interrupted, error: BaseException | None) -> Any:
         info = error_info(error, self.drive.secrets) if error is not None else None
         entry = e.StepDoubted(step=self.key, why=why, attempt=sent.attempt, error=info)
-        await self.drive.write(entry, drop=self._drop())
+        await self.drive.write(entry, **self._over())
         return await self._resolve(r.InQuestion(sent.attempt, sent.started_at, sent.timeout, entry.sentence))
 
     async def _resolve(self, doubt: r.InQuestion) -> Any:
         """End the doubt by a person's word, by `verify`, or by the declared policy."""
         for post in await self._posts():
-            if post.kind == "resolve":
-                word = msgspec.json.decode(post.body, type=Resolution)
-                if word.step == self.key:
-                    wrong = self._wrong(word)
-                    if wrong is None:
-                        return await self._by_person(word, post.seq, doubt)
-                    # A slip of the person's must not end the run: it is written down, and another word may follow.
-                    doubt = structs.replace(doubt, why=f"{doubt.why} ({wrong})")
-                    again = e.StepDoubted(step=self.key, why=doubt.why, attempt=doubt.attempt)
-                    await self.drive.write(again, consumed=(post.seq,))
+            if self._is_word(post):
+                return await self._hear(post, doubt)
         if self.verify is not None:
             found = await self._ask_verify(doubt.attempt)
             if found is NOT_DONE:
@@ -305,11 +366,35 @@ class StepCall:
                 await self._write_resolved(how="verify", outcome="done", raw=raw, blob=blob, blobs=blobs)
                 return back
         if self.in_doubt == "wait":
-            await self.drive.park(
-                "doubt", due_at=None, step=self.key, detail=f"step {self.key} is in doubt: {doubt.why}"
-            )
+            detail = f"step {self.key} is in doubt: {doubt.why}"
+            word = await self._wait_in_doubt(doubt, due_at=None, detail=detail, takes=self._is_word)
+            assert word is not None
+            return await self._hear(word, doubt)
         await self._write_resolved(how="policy", outcome="unknown")
         raise InDoubt(step=self.key, message=doubt.why, attempts=doubt.attempt)
+
+    async def _wait_in_doubt(self, doubt: r.InQuestion, **rest: Any) -> Post | None:
+        try:
+            return await self.drive.waits.until("doubt", self.key, **rest)
+        except asyncio.CancelledError:
+            if not self.drive.stopping:
+                self.drive.write_soon(e.StepDoubted(step=self.key, why="cancelled", attempt=doubt.attempt))
+            raise
+
+    def _is_word(self, post: Post) -> bool:
+        return post.kind == RESOLVE and msgspec.json.decode(post.body, type=Resolution).step == self.key
+
+    async def _hear(self, post: Post, doubt: r.InQuestion) -> Any:
+        """End the doubt by a person's word."""
+        word = msgspec.json.decode(post.body, type=Resolution)
+        wrong = self._wrong(word)
+        if wrong is None:
+            return await self._by_person(word, post.seq, doubt)
+        # A slip of the person's must not end the run: it is written down, and another word may follow.
+        doubt = structs.replace(doubt, why=f"{doubt.why} ({wrong})")
+        again = e.StepDoubted(step=self.key, why=doubt.why, attempt=doubt.attempt)
+        await self.drive.write(again, consumed=(post.seq,))
+        return await self._resolve(doubt)
 
     async def _posts(self) -> Sequence[Post]:
         try:
@@ -342,9 +427,9 @@ class StepCall:
         due_at = doubt.started_at + window
         if self.drive.store.now() < due_at:
             detail = f"step {self.key} seems not done, but a request of its may still be under way"
-            await self.drive.park("doubt", due_at=due_at, step=self.key, detail=detail)
+            await self._wait_in_doubt(doubt, due_at=due_at, detail=detail)
 
-    def _wrong(self, word: "Resolution") -> str | None:
+    def _wrong(self, word: Resolution) -> str | None:
         """Say what is wrong with the value that a person gave."""
         try:
             if word.done:
@@ -353,7 +438,7 @@ class StepCall:
             return self.drive.secrets.redact_text(str(error))
         return None
 
-    async def _by_person(self, word: "Resolution", post: int, doubt: r.InQuestion) -> Any:
+    async def _by_person(self, word: Resolution, post: int, doubt: r.InQuestion) -> Any:
         if not word.done:
             await self._wait_out(doubt)
         await self._write_resolved(
@@ -372,16 +457,6 @@ class StepCall:
         fields = {name: rest.pop(name) for name in ("raw", "blob", "by", "note") if name in rest}
         entry = e.StepResolved(step=self.key, how=how, outcome=outcome, **fields)
         await self.drive.write(entry, drop=self._drop(), **rest)
-
-
-class Resolution(msgspec.Struct, frozen=True):
-    """The body of a `resolve` post."""
-
-    step: str
-    done: bool
-    value: msgspec.Raw = NULL
-    by: str | None = None
-    note: str | None = None
 
 
 _UNKNOWN = object()

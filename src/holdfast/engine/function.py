@@ -14,6 +14,7 @@ from holdfast.core import limits
 from holdfast.core.codec import Codec, canonical
 from holdfast.core.errors import InvalidInput, InvalidValue
 from holdfast.core.ids import checked_text
+from holdfast.core.limit import Limit
 from holdfast.core.retry import Retry, checked_exceptions, checked_seconds
 from holdfast.core.status import Effect
 from holdfast.core.stepkey import encode_name
@@ -38,8 +39,12 @@ class Policy:
     in_doubt: str | None = None
     retry: Retry | None = None
     timeout: float | timedelta | None = None
+    heartbeat: float | timedelta | None = None
     returns: Any = None
     not_performed: tuple[type[BaseException], ...] | None = None
+    aliases: tuple[str, ...] = ()
+    """Names that the step had before; what was recorded under one of them counts."""
+    limit: Limit | None = None
 
     def __post_init__(self) -> None:
         if self.in_doubt not in (None, "raise", "wait"):
@@ -48,8 +53,12 @@ class Policy:
             raise InvalidInput(f"verify= is a function, not {self.verify!r}")
         if self.retry is not None and not isinstance(self.retry, Retry):
             raise InvalidInput(f"retry= is an hf.Retry, not {self.retry!r}")
+        if self.limit is not None and not isinstance(self.limit, Limit):
+            raise InvalidInput(f"limit= is an hf.Limit, not {self.limit!r}")
         if self.timeout is not None:
             checked_seconds("timeout=", self.timeout, least=1e-6)
+        if self.heartbeat is not None:
+            checked_seconds("heartbeat=", self.heartbeat, least=1e-3)
         if self.name is not None:
             encode_name(self.name)
 
@@ -66,7 +75,8 @@ def declared(
     Raises:
         InvalidInput: some of it means nothing.
     """
-    unknown = sorted(set(rest) - {"name", "verify", "in_doubt", "retry", "timeout"})
+    known = {"name", "verify", "in_doubt", "retry", "timeout", "heartbeat", "aliases", "limit"}
+    unknown = sorted(set(rest) - known)
     if unknown:
         raise InvalidInput(
             f"ctx.step takes no {', '.join(unknown)}=: keywords are Holdfast's; functools.partial takes the others"
@@ -75,6 +85,12 @@ def declared(
         Codec(returns)
     never = checked_exceptions("not_performed=", not_performed) if not_performed is not None else None
     return Policy(effect=as_effect(effect), returns=returns, not_performed=never, **rest)
+
+
+def _several(what: str, names: Sequence[str]) -> Sequence[str]:
+    if isinstance(names, str):
+        raise InvalidInput(f"{what} is a list of names, not one text")
+    return names
 
 
 _NOTHING_SAID: Final = Policy()
@@ -88,12 +104,16 @@ def step(
     in_doubt: str | None = None,
     retry: Retry | None = None,
     timeout: float | timedelta | None = None,
+    heartbeat: float | timedelta | None = None,
     returns: Any = None,
     not_performed: Sequence[type[BaseException]] | None = None,
+    aliases: Sequence[str] = (),
+    limit: Limit | None = None,
 ) -> Callable[[F], F]:
     """Declare how a function behaves as a step, beside the function; `ctx.step` may still say otherwise.
 
-    `not_performed` names the exceptions that prove a `once` effect did not happen.
+    `not_performed` names the exceptions that prove a `once` effect did not happen; `aliases` are the names that the
+    step had before it was renamed.
     """
     policy = declared(
         name=name,
@@ -102,8 +122,11 @@ def step(
         in_doubt=in_doubt,
         retry=retry,
         timeout=timeout,
+        heartbeat=heartbeat,
         returns=returns,
         not_performed=not_performed,
+        aliases=tuple(encode_name(alias) for alias in _several("aliases=", aliases)),
+        limit=limit,
     )
 
     def declare(function: F) -> F:
@@ -137,8 +160,21 @@ class StepCode:
     policy: Policy
     own_codec: Codec
     """Of the result, by the policy or the annotation."""
+    aliases: tuple[str, ...]
     simple: bool
     """True for an async function that nothing is declared of and nothing is injected into."""
+
+    def check(self, policy: Policy) -> None:
+        """Refuse what cannot be asked of this function.
+
+        Raises:
+            InvalidInput: it owes a sign of life and has no way to give one.
+        """
+        if policy.heartbeat is not None and self.inject != "step":
+            raise InvalidInput(
+                f"heartbeat= is for a function that can beat: let the first parameter of {self.name or 'it'} be "
+                "`step: hf.Step[...]`, and call step.beat()"
+            )
 
     def input_form(self, args: Sequence[Any], keywords: dict[str, Any]) -> dict[str, Any]:
         """Return the named arguments, as given."""
@@ -181,7 +217,7 @@ def _step_code(function: Callable[..., Any]) -> StepCode:
     name = getattr(function, "__name__", type(function).__name__)
     policy: Policy = getattr(function, _SPEC, _NOTHING_SAID)
     is_async = inspect.iscoroutinefunction(target)
-    return StepCode(
+    code = StepCode(
         function=function,
         name="" if name == "<lambda>" and policy.name is None else encode_name(policy.name or name),
         is_async=is_async,
@@ -190,8 +226,11 @@ def _step_code(function: Callable[..., Any]) -> StepCode:
         variadic=any(p.kind is p.VAR_POSITIONAL for p in parameters) or not parameters,
         policy=policy,
         own_codec=Codec(policy.returns if policy.returns is not None else hints.get("return", Any)),
+        aliases=policy.aliases,
         simple=is_async and inject is None and policy is _NOTHING_SAID,
     )
+    code.check(policy)
+    return code
 
 
 def _hints(function: Any) -> dict[str, Any]:
@@ -218,12 +257,15 @@ def _injected(parameters: list[inspect.Parameter], hints: dict[str, Any]) -> str
 class Durable(Generic[R, *Args]):
     """A function whose runs survive; made by `@hf.durable`. Calling it directly calls the plain function."""
 
-    def __init__(self, function: Callable[..., Awaitable[R]], *, name: str | None = None) -> None:
+    def __init__(
+        self, function: Callable[..., Awaitable[R]], *, name: str | None = None, aliases: Sequence[str] = ()
+    ) -> None:
         if not inspect.iscoroutinefunction(function):
             raise InvalidInput(f"@hf.durable wants an `async def` function, not {function!r}")
         functools.update_wrapper(self, function)
         self.function = function
         self.name = checked_text("the name", function.__name__ if name is None else name, limits.NAME_BYTES)
+        self.aliases = tuple(checked_text("an alias", one, limits.NAME_BYTES) for one in _several("aliases=", aliases))
         parameters = list(inspect.signature(function).parameters.values())
         if not parameters:
             raise InvalidInput(f"{self.name} needs a first parameter for its context: `ctx: hf.Context`")
@@ -257,6 +299,10 @@ class Durable(Generic[R, *Args]):
     def result(self) -> Codec:
         """The codec of what the function returns."""
         return Codec(_hints(self.function).get("return", Any))
+
+    def takes_first(self, kind: type) -> bool:
+        """Say whether the first parameter behind the context is annotated `kind`."""
+        return bool(self.parameters) and _hints(self.function).get(self.parameters[0].name) is kind
 
     def bind(self, args: Sequence[Any]) -> dict[str, Any]:
         """Return the named arguments, as given.
@@ -298,12 +344,15 @@ class Durable(Generic[R, *Args]):
 @overload
 def durable(function: Callable[[Any, *Args], Awaitable[R]], /) -> Durable[R, *Args]: ...
 @overload
-def durable(*, name: str) -> Callable[[Callable[[Any, *Args], Awaitable[R]]], Durable[R, *Args]]: ...
-def durable(function: Any = None, /, *, name: str | None = None) -> Any:
+def durable(
+    *, name: str | None = None, aliases: Sequence[str] = ()
+) -> Callable[[Callable[[Any, *Args], Awaitable[R]]], Durable[R, *Args]]: ...
+def durable(function: Any = None, /, *, name: str | None = None, aliases: Sequence[str] = ()) -> Any:
     """Make an `async def` function durable: its runs go on from their last committed entry.
 
-    Its first parameter is the context; the others are its input.
+    Its first parameter is the context; the others are its input. `aliases` are the names that it had before it was
+    renamed: runs that were started under them are its too.
     """
     if function is not None:
         return Durable(function)
-    return lambda function: Durable(function, name=name)
+    return lambda function: Durable(function, name=name, aliases=aliases)

@@ -4,7 +4,7 @@ import asyncio
 import os
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from msgspec import Raw
@@ -15,6 +15,8 @@ from holdfast.core.entry import BlobRef, ErrorInfo
 from holdfast.core.errors import HoldfastError, Unwind
 from holdfast.store.protocol import Store
 from holdfast.store.value import NewBlob
+
+_SAID_OF_ERROR: Final = 200
 
 
 class Secrets:
@@ -99,6 +101,12 @@ def error_info(error: BaseException, secrets: Secrets) -> ErrorInfo:
     # Of our own classes only: a subclass of a user's may have made anything of it.
     code = str(kind.code) if issubclass(kind, HoldfastError) else None
     return ErrorInfo(type=kind.__name__, message=message, code=code)
+
+
+def raised(error: BaseException, secrets: Secrets) -> str:
+    """Return the end of a sentence about code that ended by an error."""
+    info = error_info(error, secrets)
+    return f" by {info.type}: {info.message[:_SAID_OF_ERROR]}"
 
 
 def message_of(error: BaseException) -> str:

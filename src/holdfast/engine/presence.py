@@ -11,19 +11,32 @@ from holdfast.core.errors import StoreUnavailable
 from holdfast.core.ids import WorkerId, new_worker_id
 from holdfast.engine.lock import WorkerLock
 from holdfast.engine.pulse import Pulse
+from holdfast.engine.schedule import Schedule
 from holdfast.store.protocol import Store
 from holdfast.store.value import WorkerRow
 
 
-def introduce(serves: Sequence[str], *, concurrency: int, version: str | None, narrowed: bool) -> dict[str, str]:
+def introduce(
+    serves: Sequence[str], schedules: Sequence[Schedule], *, concurrency: int, version: str | None, narrowed: bool
+) -> dict[str, str]:
     """Return what a worker says of itself to people who look; nothing here proves anything."""
     about = {"host": socket.gethostname(), "pid": str(os.getpid()), "concurrency": str(concurrency)}
     about["serves"] = msgspec.json.encode(sorted(serves)).decode()
     if version is not None:
         about["version"] = version
+    if schedules and not narrowed:
+        about["schedules"] = msgspec.json.encode([schedule.about() for schedule in schedules]).decode()
     if narrowed:
         about["only"] = "its own runs"
     return about
+
+
+def served(about: Mapping[str, str]) -> Sequence[str]:
+    """Return the names that a worker said it serves; what cannot be read was not said."""
+    try:
+        return msgspec.json.decode(about.get("serves", "[]"), type=list[str])
+    except msgspec.DecodeError:
+        return ()
 
 
 class Presence:

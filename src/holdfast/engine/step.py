@@ -1,6 +1,7 @@
 """What a step function may ask for by annotating its first parameter `hf.Step[Deps]`."""
 
 from collections.abc import Callable
+from time import monotonic
 from typing import Any, Generic, TypeVar
 
 from holdfast.core.ids import RunId
@@ -11,7 +12,7 @@ Deps = TypeVar("Deps")
 class Step(Generic[Deps]):
     """A step's view of itself: its dependencies, its idempotency key, its attempt."""
 
-    __slots__ = ("_emit", "attempt", "deps", "idempotency_key", "log", "run_id")
+    __slots__ = ("_emit", "attempt", "beat_at", "deps", "idempotency_key", "log", "run_id")
 
     def __init__(
         self,
@@ -29,7 +30,17 @@ class Step(Generic[Deps]):
         self.attempt = attempt
         self.log = log
         self._emit = emit
+        self.beat_at = monotonic()
+        """When it last gave a sign of life, on this process's own clock."""
 
     def emit(self, value: Any) -> None:
-        """Send a chunk to whoever watches: a preview that ends when the step does. Any thread may call it."""
+        """Send a chunk to whoever watches: a preview that ends when the step does. Any thread may call it.
+
+        It is a sign of life, too.
+        """
+        self.beat_at = monotonic()
         self._emit(value)
+
+    def beat(self) -> None:
+        """Give a sign of life, which a step with `heartbeat=` owes. Any thread may call it."""
+        self.beat_at = monotonic()

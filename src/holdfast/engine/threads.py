@@ -11,14 +11,15 @@ from holdfast.engine.payload import message_of
 
 R = TypeVar("R")
 _Work = tuple[asyncio.AbstractEventLoop, "asyncio.Future[Any]", Context, Callable[[], Any]]
+_LEAVE = None
 
 
 class Threads:
     """As many threads as there are calls under way, kept for the next call."""
 
     def __init__(self) -> None:
-        self._queue: SimpleQueue[_Work] = SimpleQueue()
-        self._idle = 0
+        self._queue: SimpleQueue[_Work | None] = SimpleQueue()
+        self._idle = self._threads = 0
         self._lock = threading.Lock()
 
     async def call(self, work: Callable[[], R]) -> R:
@@ -32,13 +33,20 @@ class Threads:
             if self._idle:
                 self._idle -= 1
             else:
+                self._threads += 1
                 threading.Thread(target=self._serve, name="holdfast step", daemon=True).start()
         self._queue.put((loop, future, copy_context(), work))
         return await future
 
+    def close(self) -> None:
+        """Let every thread end, when it has done what it does; nothing may be called after it."""
+        with self._lock:
+            for _ in range(self._threads):
+                self._queue.put(_LEAVE)
+
     def _serve(self) -> None:
-        while True:
-            loop, future, context, work = self._queue.get()
+        while (asked := self._queue.get()) is not _LEAVE:
+            loop, future, context, work = asked
             try:
                 result, error = context.run(work), None
             except BaseException as raised:
@@ -50,7 +58,7 @@ class Threads:
                 loop.call_soon_threadsafe(_answer, future, result, error)
             except RuntimeError:
                 return  # the loop is closed; nobody waits any more
-            del loop, future, context, work, result, error
+            del asked, loop, future, context, work, result, error
 
 
 def _answer(future: "asyncio.Future[Any]", result: Any, error: BaseException | None) -> None:

@@ -7,20 +7,26 @@ from typing import Any, Final
 from holdfast.core import limits
 from holdfast.core.errors import Lost, StoreError, StoreRefused, StoreUnavailable
 from holdfast.core.ids import RunId, WorkerId
+from holdfast.core.post import CANCEL
 from holdfast.engine.app import App
 from holdfast.engine.contender import Contender, Told, nobody
-from holdfast.engine.course import follow, quarantine
+from holdfast.engine.course import end, follow, quarantine
 from holdfast.engine.drive import Drive, Surroundings
+from holdfast.engine.function import Durable
 from holdfast.engine.presence import Presence, introduce
 from holdfast.store.protocol import Store
-from holdfast.store.value import Lease, WorkerRow
+from holdfast.store.value import Lease, RunFilter, WorkerRow
 
 _POLL_SECONDS: Final = 0.25
 _REAP_SECONDS: Final = 0.5
 _BACK_OFF_SECONDS: Final = 1.0
+_DELIVER_SECONDS: Final = 0.05
+"""How often it is looked for posts to the runs that are driven here, at most."""
 _UNWIND_SECONDS: Final = 5.0
 """How long code that does not heed its cancellation is waited for when its worker stops."""
 _REFUSED_TWICE: Final = 2
+_UNSERVED_AT_ONCE: Final = 100
+"""How many runs that nobody serves are looked at together when their end was asked for."""
 
 
 class Worker:
@@ -44,9 +50,11 @@ class Worker:
         self.starting = 0
         """How many starts are under way that may bring a lease, which is not driven before its answer comes."""
         self._settling = False
-        self._reap_at = self._audit_at = 0.0
+        self._reap_at = self._audit_at = self._deliver_at = 0.0
         self._faults: Counter[RunId] = Counter()
         self._unwritable: dict[RunId, StoreRefused] = {}
+        self._unserved: set[RunId] = set()
+        """Runs that nobody serves and whose end was asked for, when it was last looked."""
         self._refused: StoreRefused | None = None
         self._reap_at = 0.0
         self.trouble: asyncio.Future[StoreUnavailable] = asyncio.get_running_loop().create_future()
@@ -72,6 +80,7 @@ class Worker:
     def _about(self) -> dict[str, str]:
         return introduce(
             list(self._app.serves()),
+            list(self._app.schedules.values()),
             concurrency=self._concurrency,
             version=self._app.version,
             narrowed=self._only is not None,
@@ -96,6 +105,13 @@ class Worker:
             self._only.add(run)
             self._space.set()
 
+    def _adopt(self, code: Durable[Any, *tuple[Any, ...]], child: RunId) -> None:
+        """Let a narrowed worker drive the children of its runs too, whose code nobody has named to it."""
+        if self._only is not None:
+            if self._app.get(code.name) is None:
+                self._app.add(code)
+            self.add_run(child)
+
     def take(self, lease: Lease) -> None:
         """Drive a run whose lease is at hand; one that came too late for this worker is left to be given up."""
         if lease.row.run not in self._driving and self._may_take and lease.worker == self.id:
@@ -114,6 +130,7 @@ class Worker:
                     await self.reap()
                 claimed = await self._claim()
                 self._refused = None
+                await self._deliver()
                 if not claimed:
                     await self._rest(bell)
             except Exception as error:
@@ -141,6 +158,17 @@ class Worker:
         self._full = len(leases) == room
         return len(leases)
 
+    async def _deliver(self) -> None:
+        """Tell the runs that are driven here of the posts that have come for them."""
+        now = asyncio.get_running_loop().time()
+        if not self._driving or now < self._deliver_at:
+            return
+        self._deliver_at = now + _DELIVER_SECONDS
+        for row in await self._store.list(RunFilter(owner=self.id, limit=self._concurrency)):
+            drive = self._driving.get(row.run, (None, None))[1]
+            if drive is not None and drive.lease.fence == row.fence:
+                drive.waits.posted(row.inbox_seq, row.control_seq)
+
     async def _rest(self, bell: Any) -> None:
         """Wait for something to claim: a bell, a free place, or the next poll."""
         waits = {asyncio.ensure_future(bell.wait()), asyncio.ensure_future(self._space.wait())}
@@ -166,6 +194,23 @@ class Worker:
             self._audit_at = now + limits.LEASE_SECONDS
             await self._audit()
         await self._scrub()
+        await self._end_unserved()
+
+    async def _end_unserved(self) -> None:
+        """End the runs whose end was asked for and whose code nobody has, for two looks in a row."""
+        if self._only is not None or not self._may_take:
+            return
+        served = self._contender.served | set(self._app.serves())
+        which = RunFilter(unheard=True, posted=CANCEL, but=sorted(served), limit=_UNSERVED_AT_ONCE)
+        try:
+            found = {row.run: row.name for row in await self._store.list(which) if not row.damage}
+            before, self._unserved = self._unserved, set(found)
+            for run in before & set(found):
+                for lease in await self._store.claim(self.id, {found[run]: ""}, limit=1, runs=[run]):
+                    await end(Drive(self._store, lease, self._around, "", ""))
+        except (Lost, StoreRefused) as error:
+            # Rows that cannot be read, or that somebody else has taken, must not keep the others waiting.
+            self._around.log.warning("runs that nobody serves could not be ended", error=str(error))
 
     async def _scrub(self) -> None:
         """Let the store look for runs that it has lost; rows that cannot be read must not keep the others waiting."""
@@ -230,6 +275,8 @@ class Worker:
         assert function is not None
         drive = Drive(self._store, lease, self._around, self._app.code(function), self._app.token(function))
         drive.on_progress, drive.handing = self._space.set, self._draining
+        drive.on_spawn = self._adopt
+        drive.crowded, drive.draining = lambda: self._full, lambda: self._draining
         task = self._driving[run][0]
         self._driving[run] = (task, drive)
         try:
@@ -256,6 +303,7 @@ class Worker:
             self._around.log.error("driving the run failed", run=run, error=repr(error), exc_info=error)
             await self._fault(drive, error)
         finally:
+            drive.waits.close()
             if self._driving.get(run, (None,))[0] is task:
                 del self._driving[run]
             if self._full:
@@ -299,6 +347,7 @@ class Worker:
         for _, drive in self._driving.values():
             if drive is not None:
                 drive.handing = True
+                drive.waits.wake()
         tasks = [task for task, _ in self._driving.values()]
         if tasks:
             await asyncio.wait(tasks, timeout=grace_seconds)

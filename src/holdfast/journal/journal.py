@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+import msgspec
+
 from holdfast.core.checksum import StoredEntry, check_chain, checksum
 from holdfast.core.cursor import START, Cursor
 from holdfast.core.entry import Entry, encode_body, read_entry
@@ -13,6 +15,7 @@ from holdfast.store.protocol import Pending, Store, Transaction
 from holdfast.store.value import Commit, Lease, NewBlob, Outcome, RowChange, RunRow
 
 _NOTHING: Final[list[Entry]] = []
+_set: Final = msgspec.structs.force_setattr
 
 
 class Journal:
@@ -38,6 +41,11 @@ class Journal:
     def lease(self) -> Lease:
         """The right that this journal writes under."""
         return self._lease
+
+    @property
+    def seq(self) -> int:
+        """The number of the last entry that was asked for."""
+        return self._seq
 
     def note(self, entry: Entry) -> None:
         """Write `entry` together with whatever is appended next."""
@@ -80,6 +88,11 @@ class Journal:
             entries, self._noted = (*self._noted, *entries), []
         else:
             self._taken = []
+        return self._commit_of(entries, blobs, change, guarded, rest)
+
+    def _commit_of(
+        self, entries: Sequence[Entry], blobs: Sequence[NewBlob], change: RowChange | None, guarded: bool, rest: Any
+    ) -> Commit:
         at = self._now()
         after, previous = self._before = self._seq, self._head
         seq, head, run = after, previous, self._run
@@ -87,7 +100,10 @@ class Journal:
         for entry in entries:
             seq += 1
             kind, version = entry.__class__.__name__, entry.version
+            _set(entry, "at", 0)
             body = encode_body(entry)
+            # Whoever wrote it knows of its time what whoever reads it will; in the body it has no place.
+            _set(entry, "at", at)
             head = checksum(run, seq, at, version, kind, 0, head, body)
             rows.append(StoredEntry(seq, kind, version, at, 0, body, head))
         self._seq, self._head = seq, head
@@ -103,22 +119,28 @@ class Journal:
             **rest,
         )
 
-    async def transact(self, work: Callable[[Transaction], Entry], *, deadline_seconds: float) -> Outcome:
+    async def transact(
+        self, work: Callable[[Transaction], Entry], *, deadline_seconds: float, freed: Sequence[str] = ()
+    ) -> Outcome:
         """Call `work` in a transaction of the store and append the entry it returns there.
 
         What `work` raises is raised here, and nothing was written.
         """
-        seq, head, noted = self._seq, self._head, self._noted
+        seq, head = self._seq, self._head
+        # Taken out, because `work` runs in a thread: what other branches note meanwhile belongs to a later commit.
+        noted, self._noted = self._noted, []
 
         def run(transaction: Transaction) -> Commit:
-            self._seq, self._head, self._noted = seq, head, list(noted)
-            return self._change((work(transaction),), (), None, True, {})
+            self._seq, self._head = seq, head
+            return self._commit_of((*noted, work(transaction)), (), None, True, {"freed": freed})
 
         try:
-            return await self._store.transact(self._lease, run, deadline_seconds=deadline_seconds)
-        except Exception:
-            self._seq, self._head, self._noted = seq, head, noted
+            outcome = await self._store.transact(self._lease, run, deadline_seconds=deadline_seconds)
+        except BaseException:
+            self._seq, self._head, self._noted = seq, head, noted + self._noted
             raise
+        self._taken = noted
+        return outcome
 
     def take_back(self) -> None:
         """Forget the last append, which was refused or failed before anything was written.

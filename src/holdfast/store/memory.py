@@ -1,8 +1,9 @@
 """The store in memory: the shortest driver, and the documentation of the others."""
 
-from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
+from copy import copy
 from hashlib import sha256
-from itertools import accumulate
+from itertools import accumulate, count
 from typing import Any, Generic, TypeVar
 
 import apsw
@@ -13,22 +14,27 @@ from holdfast.core.checksum import ZERO, StoredEntry
 from holdfast.core.cursor import Cursor
 from holdfast.core.errors import Damaged, NotFound
 from holdfast.core.ids import Fence, RunId, WorkerId, new_worker_id
+from holdfast.core.limit import Limit
 from holdfast.core.status import Status
 from holdfast.store import point
 from holdfast.store.bell import Bell, Bells
 from holdfast.store.clock import Clock, system_clock
+from holdfast.store.keeping import why_kept
 from holdfast.store.protocol import Pending, Transaction
 from holdfast.store.sqlite.transaction import call_guarded
+from holdfast.store.tickets import Tickets
 from holdfast.store.value import (
     Commit,
     Committed,
     Created,
+    Deleted,
     Existing,
     HeadMoved,
     InboxMoved,
     KeyTaken,
     Lease,
     LeaseLost,
+    LimitRow,
     NewBlob,
     NewChunk,
     NewPost,
@@ -40,6 +46,7 @@ from holdfast.store.value import (
     RunFilter,
     RunRow,
     StoredChunk,
+    Turn,
     WorkerRow,
 )
 
@@ -70,6 +77,7 @@ class MemoryStore:
         self.id, self.epoch = str(new_worker_id()), 1
         self.lock_folder: str | None = None
         self.now = clock
+        self._numbers = count(1)
         self._rows: dict[RunId, RunRow] = {}
         self._keys: dict[tuple[str, str], RunRow] = {}
         self._entries: dict[RunId, list[StoredEntry]] = {}
@@ -77,11 +85,30 @@ class MemoryStore:
         self._consumed: set[tuple[RunId, int]] = set()
         self._chunks: dict[RunId, list[StoredChunk]] = {}
         self._blobs: dict[tuple[str, str], bytes] = {}
+        self._touched: dict[tuple[str, str], int] = {}
+        self._named: dict[RunId, set[tuple[str, str]]] = {}
         self._workers: dict[WorkerId, WorkerRow] = {}
         self._cursors: dict[tuple[str, str], tuple[str, bytes]] = {}
         self._budgets: dict[tuple[RunId, str], tuple[int, int, int, bool]] = {}
+        self._tickets = Tickets(self._lives)
         self._bells = Bells()
         self._user: apsw.Connection | None = None
+
+    def twin(self, *, clock: Clock) -> "MemoryStore":
+        """Return a store of the same contents, as whoever opens it after a crash would find them."""
+        twin = MemoryStore(clock=clock)
+        for name, value in vars(self).items():
+            if isinstance(value, dict):
+                setattr(
+                    twin, name, {key: list(held) if isinstance(held, list) else held for key, held in value.items()}
+                )
+            elif isinstance(value, set | str | int):
+                setattr(twin, name, copy(value))
+        if self._user is not None:
+            twin._user = apsw.Connection(":memory:")
+            with twin._user.backup("main", self._user, "main") as backup:
+                backup.step()
+        return twin
 
     async def create(self, new: NewRun, *, worker: WorkerId | None = None) -> Created | Existing | KeyTaken:
         return self._create(new, worker)
@@ -97,7 +124,7 @@ class MemoryStore:
         point.reached("before")
         owner = worker if worker in self._workers else None
         row = replace(
-            wanted, number=len(self._rows) + 1, last_seq=1, head=new.first.checksum, root=wanted.root or wanted.run,
+            wanted, number=next(self._numbers), last_seq=1, head=new.first.checksum, root=wanted.root or wanted.run,
             owner=owner, fence=Fence(int(owner is not None)), attempt=int(owner is not None),
             stalls=int(owner is not None),
         )  # fmt: skip
@@ -109,6 +136,14 @@ class MemoryStore:
         point.reached("after")
         self._bells.ring(None)
         return Created(row, Lease(row, owner, row.fence, "started", new.first) if owner else None)
+
+    def hold(self, row: RunRow, entries: Sequence[StoredEntry], blobs: Mapping[str, bytes]) -> None:
+        """Put a run here as it stood elsewhere, to be read."""
+        row = self._rows[row.run] = replace(row, number=next(self._numbers))
+        self._entries[row.run], self._posts[row.run], self._chunks[row.run] = list(entries), [], []
+        if row.key is not None:
+            self._keys[row.tenant, row.key] = row
+        self._add_blobs(row, [NewBlob(digest, body) for digest, body in blobs.items()])
 
     def create_soon(self, new: NewRun, *, worker: WorkerId) -> tuple[Lease, Pending[Created]] | None:
         created = self._create(new, worker) if worker in self._workers else None
@@ -163,9 +198,14 @@ class MemoryStore:
             )  # fmt: skip
         if change.cursor is not None and row.conversation is not None:
             self._cursors[row.tenant, row.conversation] = change.cursor
+        if change.freed:
+            self._wake(self._tickets.free(row.run, row.fence, change.freed, self.now()))
 
     def _add_blobs(self, row: RunRow, blobs: Sequence[NewBlob]) -> None:
-        self._blobs |= {(row.tenant, blob.digest): blob.body for blob in blobs}
+        added = {(row.tenant, blob.digest): blob.body for blob in blobs}
+        self._blobs |= added
+        self._touched |= dict.fromkeys(added, self.now())
+        self._named.setdefault(row.run, set()).update(added)
 
     async def transact(
         self, lease: Lease, work: Callable[[Transaction], Commit], *, deadline_seconds: float
@@ -221,17 +261,27 @@ class MemoryStore:
             return leases
         for row in sorted(self._rows.values(), key=lambda row: (row.stalls, row.due_at is None, row.due_at or 0)):
             code = serves.get(row.name)
-            if code is None or row.owner or f"|{code}|" in row.refused or (runs is not None and row.run not in runs):
+            if code is None or row.owner or (runs is not None and row.run not in runs):
+                continue
+            if f"|{code}|" in row.refused and not row.is_controlled:
                 continue
             due = row.due_at is not None and row.due_at <= self.now()
-            if row.status not in (Status.QUEUED, Status.WAITING) or not (due or row.inbox_seq > row.seen_seq):
+            rests = row.status in (Status.QUEUED, Status.WAITING) and (due or row.inbox_seq > row.seen_seq)
+            if not rests and not row.is_controlled:
                 continue
             if row.stalls and runs is None and not suspects:
                 continue
             suspects = suspects and not row.stalls
-            if row.stalls >= limits.STALLS:
+            if row.is_hopeless:
                 why = f"no_progress: {row.stalls} workers died or gave up without a new entry"
-                self._rows[row.run] = replace(row, status=Status.QUARANTINED, reason=why, due_at=None)
+                self._rows[row.run] = replace(
+                    row,
+                    status=Status.QUARANTINED,
+                    reason=why,
+                    due_at=None,
+                    stalls=limits.STALLS,
+                    seen_seq=row.inbox_seq,
+                )
                 continue
             if len(leases) == limit:
                 break
@@ -264,13 +314,37 @@ class MemoryStore:
         freed = [row for row in self._rows.values() if row.owner is not None and row.owner not in self._workers]
         self._rows |= {row.run: replace(row, owner=None) for row in freed}
         self._bells.ring(None)
+        self._wake(self._tickets.serve(self.now()))
         return len(freed)
 
     async def release(self, worker: WorkerId, *, keep: Sequence[RunId] = ()) -> int:
         freed = [row for row in self._rows.values() if row.owner == worker and row.run not in keep]
         self._rows |= {row.run: replace(row, owner=None, stalls=max(0, row.stalls - 1)) for row in freed}
         self._bells.ring(None)
+        self._wake(self._tickets.serve(self.now()))
         return len(freed)
+
+    async def acquire(self, lease: Lease, step: str, limit: Limit) -> Turn:
+        row = self._rows.get(lease.row.run)
+        if row is None or row.fence != lease.fence or row.owner != lease.worker:
+            return LeaseLost()
+        turn, woken = self._tickets.acquire(lease, step, limit, self.now())
+        self._wake(woken)
+        return turn
+
+    async def free(self, lease: Lease, step: str) -> None:
+        self._wake(self._tickets.free(lease.row.run, lease.fence, [step], self.now()))
+
+    async def limits(self) -> Sequence[LimitRow]:
+        return self._tickets.rows()
+
+    def _lives(self, run: RunId, fence: Fence) -> bool:
+        row = self._rows.get(run)
+        return row is not None and row.owner is not None and row.fence == fence
+
+    def _wake(self, runs: Iterable[RunId]) -> None:
+        for run in runs:
+            self._bells.ring(run)
 
     async def post(self, post: NewPost) -> Posted:
         posted = self._post(post)
@@ -310,6 +384,11 @@ class MemoryStore:
             asked = ((which.status, status), (which.name, row.name), (which.key, row.key))
             return (
                 all(want in (None, has) for want, has in asked)
+                and (which.owner is None or (row.owner == which.owner and row.inbox_seq > row.seen_seq))
+                and (not which.unheard or (row.owner is None and row.is_controlled))
+                and (which.posted is None or any(post.key == which.posted for post in self._posts[row.run]))
+                and row.name not in which.but
+                and which.parent in (None, row.parent)
                 and which.labels.items() <= dict(row.labels).items()
                 and (which.before is None or row.run < which.before)
                 and row.run.replace("-", "").startswith(which.prefix)
@@ -319,9 +398,9 @@ class MemoryStore:
         return rows[: which.limit]
 
     def chunks(self, lease: Lease, chunks: Sequence[NewChunk]) -> Awaitable[bool]:
-        row = self._rows[lease.row.run]
-        held = row.fence == lease.fence and row.owner == lease.worker
-        if held:
+        row = self._rows.get(lease.row.run)
+        held = row is not None and row.fence == lease.fence and row.owner == lease.worker
+        if held and row is not None:
             self._chunks[row.run] += [
                 StoredChunk(row.last_seq, row.fence, c.number, c.step, c.attempt, c.offset, self.now(), c.body)
                 for c in chunks
@@ -336,6 +415,35 @@ class MemoryStore:
         if sha256(body).hexdigest() != digest:
             raise Damaged(run="", seq=None, what=f"blob {digest} does not have the bytes its digest says")
         return body
+
+    async def delete(self, runs: Sequence[RunId], *, trial: bool = False) -> Deleted:
+        rows = [row for run in dict.fromkeys(runs) if (row := self._rows.get(run)) is not None]
+        open_rows = [row for row in self._rows.values() if not row.status.terminal]
+        parents, children = {row.run for row in open_rows}, {row.parent for row in open_rows}
+        kept = {
+            row.run: why
+            for row in rows
+            if (why := why_kept(row, parent=row.parent in parents, children=row.run in children))
+        }
+        gone = [row.run for row in rows if row.run not in kept]
+        if gone and not trial:
+            point.reached("before")
+            for run in gone:
+                for of_run in (self._rows, self._entries, self._posts, self._chunks, self._named):
+                    of_run.pop(run, None)
+            self._consumed = {(run, seq) for run, seq in self._consumed if run in self._rows}
+            self._budgets = {(run, name): of for (run, name), of in self._budgets.items() if run in self._rows}
+            point.reached("after")
+            for run in gone:
+                self._bells.ring(run)
+        return Deleted(gone, kept)
+
+    async def sweep(self, before: int) -> int:
+        named = set[tuple[str, str]]().union(*self._named.values())
+        stale = [blob for blob, at in self._touched.items() if at < before and blob not in named]
+        for blob in stale:
+            del self._blobs[blob], self._touched[blob]
+        return len(stale)
 
     def watch(self, run: RunId | None = None, *, entries: bool = True) -> Bell:
         return self._bells.watch(run, entries=entries)

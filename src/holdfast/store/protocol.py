@@ -6,12 +6,15 @@ from typing import Any, Protocol, TypeVar
 from holdfast.core import limits
 from holdfast.core.cursor import Cursor
 from holdfast.core.ids import RunId, WorkerId
+from holdfast.core.limit import Limit
 from holdfast.store.value import (
     Commit,
     Created,
+    Deleted,
     Existing,
     KeyTaken,
     Lease,
+    LimitRow,
     NewChunk,
     NewPost,
     NewRun,
@@ -21,6 +24,7 @@ from holdfast.store.value import (
     Posted,
     RunFilter,
     RunRow,
+    Turn,
     WorkerRow,
 )
 
@@ -190,6 +194,22 @@ class Store(Protocol):
         """Give up the worker's leases but for `keep`, without a charge; return how many."""
         ...
 
+    async def acquire(self, lease: Lease, step: str, limit: Limit) -> Turn:
+        """Give a step a slot of its limit, or a place in the limit's queue; asked again, it is the same place.
+
+        Slots go to the highest priority, then to the tenant that holds fewest, then to whoever asked first. A slot
+        and a place belong to the lease: once it is gone they count no more, whoever is told so and when.
+        """
+        ...
+
+    async def free(self, lease: Lease, step: str) -> None:
+        """Give up a step's slot or its place in the queue; a commit that ends the step does it by `freed`."""
+        ...
+
+    async def limits(self) -> Sequence[LimitRow]:
+        """Return every limit that was ever asked for, by name."""
+        ...
+
     async def post(self, post: NewPost) -> Posted:
         """Put a message into a run's inbox.
 
@@ -225,6 +245,18 @@ class Store(Protocol):
             NotFound: there is none.
             Damaged: its bytes are not what its digest says.
         """
+        ...
+
+    async def delete(self, runs: Sequence[RunId], *, trial: bool = False) -> Deleted:
+        """Remove ended runs with all that is theirs but their keys, at once; keep those that something relies on.
+
+        A key answers for its run ever after. Of a run that others were forked from, the entries that they share stay
+        as long as one of them. With `trial` nothing is removed, and the answer is what it would be.
+        """
+        ...
+
+    async def sweep(self, before: int) -> int:
+        """Remove, a few at a time, the blobs that no entry names and nobody has stored since; return how many."""
         ...
 
     def watch(self, run: RunId | None = None, *, entries: bool = True) -> Watch:

@@ -21,6 +21,11 @@ SELECT: Final = (
 )
 _FIXED_COUNT: Final = FIXED.count(",") + 1
 _MOVING_COUNT: Final = MOVING.count(",") + 1
+UNHEARD: Final = (
+    "r.owner IS NULL AND r.inbox_seq > r.seen_seq AND r.control_seq > r.seen_seq "
+    "AND r.status NOT IN ('completed', 'failed', 'cancelled')"
+)
+"""Of runs that nobody drives: those that were asked for something and have not seen it."""
 POSTS: Final = "SELECT seq, kind, key, control, at, consumed, enc, guard, body FROM hf_posts "
 INBOX_FACTOR: Final = 1_000_003
 CONTROL_FACTOR: Final = 1009

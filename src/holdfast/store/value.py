@@ -1,9 +1,11 @@
 """What goes into a store and comes out of it; refusals are values."""
 
 from collections.abc import Mapping, Sequence
+from enum import StrEnum
 
 from msgspec import Struct
 
+from holdfast.core import limits
 from holdfast.core.checksum import StoredEntry
 from holdfast.core.entry import BudgetMove
 from holdfast.core.ids import Fence, RunId, WorkerId
@@ -43,6 +45,16 @@ class RunRow(Struct, frozen=True, kw_only=True):
     refused: str = ""
     damage: str = ""
     """Why the row itself cannot be believed; empty for a sound one."""
+
+    @property
+    def is_controlled(self) -> bool:
+        """True when something was asked of the run that it has not seen: wherever it rests, it is woken for that."""
+        return self.control_seq > self.seen_seq and not self.status.terminal
+
+    @property
+    def is_hopeless(self) -> bool:
+        """True when it was claimed in vain too often; what is asked of it gives it as many claims again."""
+        return self.stalls >= (2 * limits.STALLS if self.is_controlled else limits.STALLS)
 
 
 class Lease(Struct, frozen=True):
@@ -175,6 +187,8 @@ class Commit(Struct, kw_only=True):
     """Steps whose chunks end with this commit; `*` for all of them."""
     budget: Sequence[BudgetMove] = ()
     cursor: tuple[str, bytes] | None = None
+    freed: Sequence[str] = ()
+    """Steps whose slots of limits are given back with this commit."""
 
     @property
     def head(self) -> bytes:
@@ -208,6 +222,33 @@ class InboxMoved(Struct, frozen=True):
 Outcome = Committed | LeaseLost | HeadMoved | InboxMoved
 
 
+class Granted(Struct, frozen=True):
+    """The step has a slot of its limit, until it is freed or the lease ends."""
+
+
+class Queued(Struct, frozen=True):
+    """The step waits for a slot. Whoever watches the run is woken at its turn."""
+
+    ask_again_at: int
+    """When to ask again if nothing was heard, in µs of the store's clock; a hint can be lost."""
+
+
+Turn = Granted | Queued | LeaseLost
+
+
+class LimitRow(Struct, frozen=True, kw_only=True):
+    """A limit as it was last declared, and how full it is."""
+
+    name: str
+    at_once: int | None
+    starts: int | None
+    """How many steps may start within any `span`."""
+    span: int
+    """In µs."""
+    held: int
+    queued: int
+
+
 class Page(Struct, frozen=True):
     """What a reader sees in one snapshot: entries after a place, the chunks behind them, and the row."""
 
@@ -218,6 +259,26 @@ class Page(Struct, frozen=True):
     """The checksum of the entry before the first."""
     more: bool
     """True when the page ended before the journal did."""
+
+
+class Kept(StrEnum):
+    """Why a run is not deleted."""
+
+    OPEN = "open"
+    """It has not ended."""
+    PARENT = "parent"
+    """The run that spawned it has not ended, and may still ask for its result."""
+    CHILDREN = "children"
+    """A run that it spawned has not ended."""
+    DAMAGED = "damaged"
+    """Its row cannot be believed, so nobody knows whether it has ended."""
+
+
+class Deleted(Struct, frozen=True):
+    """What became of runs that were to be deleted; one that is in neither was not there."""
+
+    runs: Sequence[RunId]
+    kept: Mapping[RunId, Kept]
 
 
 class WorkerRow(Struct, frozen=True):
@@ -242,6 +303,15 @@ class RunFilter(Struct, frozen=True, kw_only=True):
     name: str | None = None
     key: str | None = None
     labels: Mapping[str, str] = {}
+    owner: WorkerId | None = None
+    """Who drives it; then only runs with posts that it has not parked behind."""
+    unheard: bool = False
+    """Only runs that nobody drives and that were asked for something they have not seen."""
+    posted: str | None = None
+    """The key of a post that must have come for it, taken or not."""
+    but: Sequence[str] = ()
+    """Names whose runs are left out."""
+    parent: RunId | None = None
     prefix: str = ""
     """How the id begins: hex digits, without the dashes."""
     before: RunId | None = None

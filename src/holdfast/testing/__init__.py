@@ -1,5 +1,20 @@
-"""What Holdfast's users test with: a clock to move, and the contract of every store in `holdfast.testing.contract`."""
+"""What users test with: a runtime whose clock moves, crashes at every write, replays of exported runs."""
 
 from holdfast.testing.clock import MovingClock
+from holdfast.testing.crashes import Survived, every_crash
+from holdfast.testing.life import Ended
+from holdfast.testing.opening import ClockedRuntime, open
+from holdfast.testing.replaying import Replayed, replay
+from holdfast.testing.verdict import NotSurvived
 
-__all__ = ["MovingClock"]
+__all__ = [
+    "ClockedRuntime",
+    "Ended",
+    "MovingClock",
+    "NotSurvived",
+    "Replayed",
+    "Survived",
+    "every_crash",
+    "open",
+    "replay",
+]

@@ -1,5 +1,6 @@
 """A clock that moves only when it is told to."""
 
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Final
 
@@ -16,6 +17,7 @@ class MovingClock:
 
     def __init__(self, now: int = _FIRST_OF_2026) -> None:
         self._now = now
+        self._told: list[Callable[[], object]] = []
 
     def __call__(self) -> int:
         return self._now
@@ -26,8 +28,22 @@ class MovingClock:
         Raises:
             ValueError: it would move back; a store's clock may stand still but does not turn round.
         """
-        micros = round(seconds(duration) * 1_000_000)
-        if micros < 0:
+        return self.advance_to(self._now + round(seconds(duration) * 1_000_000))
+
+    def advance_to(self, at: int) -> int:
+        """Move on to `at`, in µs UTC, and return it.
+
+        Raises:
+            ValueError: that time has passed.
+        """
+        if at < self._now:
             raise ValueError("a moving clock does not move back")
-        self._now += micros
-        return self._now
+        self._now = at
+        for tell in list(self._told):
+            tell()
+        return at
+
+    def listen(self, tell: Callable[[], object]) -> Callable[[], None]:
+        """Call `tell` whenever the clock has moved, on the thread that moved it; return what ends that."""
+        self._told.append(tell)
+        return lambda: self._told.remove(tell)

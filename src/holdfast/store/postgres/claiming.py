@@ -4,7 +4,6 @@ import asyncio
 import random
 from collections.abc import Mapping, Sequence
 
-from holdfast.core import limits
 from holdfast.core.ids import RunId, WorkerId
 from holdfast.store.postgres import leasing
 from holdfast.store.postgres.clock import ServerClock
@@ -71,7 +70,7 @@ class Claims:
         sound: list[RunRow] = []
         for row, stored in rows:
             reason = f"damaged: {row.damage}" if row.damage else ""
-            if not reason and row.stalls >= limits.STALLS:
+            if not reason and row.is_hopeless:
                 reason = f"no_progress: {row.stalls} workers died or gave up without a new entry"
             if reason:
                 await self._reader.rows(leasing.SET_ASIDE, leasing.aside_values(row, stored, reason))

@@ -13,20 +13,23 @@ from holdfast.core import limits
 from holdfast.core.cursor import Cursor
 from holdfast.core.errors import Damaged, NotFound, StoreUnavailable
 from holdfast.core.ids import RunId, WorkerId, id_text
+from holdfast.core.limit import Limit
 from holdfast.store.answer import Answer
 from holdfast.store.bell import Bell, Bells
 from holdfast.store.clock import Clock
-from holdfast.store.postgres import leasing
+from holdfast.store.postgres import deleting, leasing
 from holdfast.store.postgres.address import Address, parse
 from holdfast.store.postgres.claiming import Claims
 from holdfast.store.postgres.clock import ServerClock
 from holdfast.store.postgres.connection import Async, Names, connect
 from holdfast.store.postgres.heart import BEAT, PostgresHeart
 from holdfast.store.postgres.hints import Hints
+from holdfast.store.postgres.limiting import TurnOp
 from holdfast.store.postgres.opening import MICROS, prepare
 from holdfast.store.postgres.ops import ChunkOp, CommitOp, CreateOp, Taken
 from holdfast.store.postgres.reading import Reader
 from holdfast.store.postgres.rich import POST, Rich, post_values
+from holdfast.store.postgres.slots import Slots
 from holdfast.store.postgres.transacting import Transactions
 from holdfast.store.postgres.writer import Lane
 from holdfast.store.protocol import Pending, Transaction
@@ -35,10 +38,12 @@ from holdfast.store.value import (
     Commit,
     Committed,
     Created,
+    Deleted,
     Existing,
     KeyTaken,
     Lease,
     LeaseLost,
+    LimitRow,
     NewChunk,
     NewPost,
     NewRun,
@@ -48,6 +53,7 @@ from holdfast.store.value import (
     Posted,
     RunFilter,
     RunRow,
+    Turn,
     WorkerRow,
 )
 
@@ -72,7 +78,8 @@ _STRAY: Final = """
         IS DISTINCT FROM (r.run, r.name, r.digest, r.conversation) LIMIT 20
 """
 _ORPHANS: Final = """
-    SELECT DISTINCT e.run FROM hf_entries e WHERE NOT EXISTS (SELECT 1 FROM hf_runs r WHERE r.number = e.run) LIMIT 20
+    SELECT DISTINCT e.run FROM hf_entries e WHERE NOT EXISTS (SELECT 1 FROM hf_runs r WHERE r.number = e.run)
+       AND NOT EXISTS (SELECT 1 FROM hf_lineage l WHERE l.owner = e.run) LIMIT 20
 """
 _OURS: Final = "SELECT 1 FROM hf_posts WHERE run = $1 AND key = $2 AND at = $3"
 """A post that was asked for twice, since the first answer was lost, finds itself."""
@@ -89,7 +96,8 @@ class PostgresStore:
         self._hints = Hints(address, self._bells)
         self._reader = Reader(address, self._names)
         rich = Rich(self._names, self._take_number)
-        self._lanes = [Lane(address, self._names, self._bells, rich, self._told) for _ in range(_LANES)]
+        self._lanes = [Lane(address, self._names, self._bells, rich, self._told) for _ in range(_LANES + 1)]
+        self._slots = Slots(self._lanes[_LANES], self._reader, clock)
         self._transactions = Transactions(address, self._names, rich)
         self._loop = asyncio.get_running_loop()
         self._spare: list[int] = []
@@ -144,11 +152,17 @@ class PostgresStore:
             if op.owner is None:
                 self._hints.tell(None)
             return
+        if isinstance(op, TurnOp):
+            for run in op.woken:
+                self._hints.tell(run)
+            return
         self._hints.tell(op.run)
         if isinstance(op, CommitOp):
             change = op.change
             for post in change.posts:
                 self._hints.tell(post.run)
+            if change.freed:
+                self._slots.freed(op.run, change.freed)
             resting = change.change is not None and not change.change.status.terminal
             if change.posts or change.children or resting:
                 self._hints.tell(None)
@@ -291,6 +305,7 @@ class PostgresStore:
         [(freed,)] = await self._reader.rows("SELECT hf_void($1)", [worker])
         self._workers.pop(worker, None)
         self._rang(None)
+        await self._slots.given_up()
         return int(freed)
 
     async def release(self, worker: WorkerId, *, keep: Sequence[RunId] = ()) -> int:
@@ -300,11 +315,25 @@ class PostgresStore:
             return 0
         freed = await self._reader.rows(leasing.RELEASE, leasing.release_values(worker, given_up))
         self._rang(None)
+        await self._slots.given_up()
         return len(freed)
 
     def _rang(self, run: RunId | None) -> None:
         self._bells.ring(run)
         self._hints.tell(run)
+
+    # Limits
+
+    async def acquire(self, lease: Lease, step: str, limit: Limit) -> Turn:
+        # The lane of limits is not the run's own: a lease that was given before its run was on disk is waited for.
+        await self._lane(lease.row.number).passed(lease.row.run)
+        owner = self._workers.get(lease.worker)
+        if owner is None:
+            owner = await self._worker_number(lease.worker)
+        return await self._slots.acquire(lease, owner, step, limit)
+
+    async def free(self, lease: Lease, step: str) -> None:
+        await self._slots.free(lease, step)
 
     # Posts
 
@@ -332,6 +361,17 @@ class PostgresStore:
             self._rang(None)
         return Posted(outcome, 0 if outcome == "finished" else seq)
 
+    # Deleting
+
+    async def delete(self, runs: Sequence[RunId], *, trial: bool = False) -> Deleted:
+        deleted = await self._reader.ask(deleting.Deletion(self._reader, runs, trial=trial))
+        for run in deleted.runs if not trial else ():
+            self._rang(run)
+        return deleted
+
+    async def sweep(self, before: int) -> int:
+        return await deleting.sweep(self._reader, before)
+
     # Reading
 
     async def read(self, run: RunId, after: Cursor, *, chunks: bool = True, limit: int = limits.PAGE_ENTRIES) -> Page:
@@ -355,6 +395,9 @@ class PostgresStore:
 
     async def blob(self, tenant: str, digest: str) -> bytes:
         return await self._reader.blob(tenant, digest)
+
+    async def limits(self) -> Sequence[LimitRow]:
+        return await self._slots.rows()
 
     def watch(self, run: RunId | None = None, *, entries: bool = True) -> Bell:
         self._hints.listen()

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from holdfast.core import limits
 from holdfast.core.ids import Fence, RunId, WorkerId, id_bytes
 from holdfast.core.status import Status
 from holdfast.store.postgres.arrays import Ids, Integers, Texts
@@ -20,6 +21,10 @@ _MAY: Final = """
     AND EXISTS (SELECT 1 FROM unnest($1::text[], $2::text[]) AS s(name, code)
                  WHERE s.name = r.name AND strpos(r.refused, '|' || s.code || '|') = 0)
 """
+_CONTROLLED: Final = """
+    r.owner IS NULL AND r.control_seq > r.seen_seq AND r.status NOT IN ('completed', 'failed', 'cancelled')
+    AND (r.stalls > 0) = $3::boolean AND r.name = ANY($1::text[])
+"""
 NOW: Final = f"coalesce($4::bigint, {MICROS})"
 DUE: Final = f"""
     SELECT due.* FROM generate_series(0, {BUCKETS - 1}) AS step, LATERAL (
@@ -27,7 +32,9 @@ DUE: Final = f"""
            AND r.due_at <= {NOW} AND {_MAY} ORDER BY r.due_at LIMIT $5::bigint
     ) AS due LIMIT $5::bigint
 """
-POSTED: Final = f"{SELECT} WHERE r.inbox_seq > r.seen_seq AND {_MAY} AND {NOW} IS NOT NULL LIMIT $5::bigint"
+POSTED: Final = f"""
+    {SELECT} WHERE r.inbox_seq > r.seen_seq AND ({_MAY} OR {_CONTROLLED}) AND {NOW} IS NOT NULL LIMIT $5::bigint
+"""
 BY_ID: Final = f"{SELECT} WHERE r.run = ANY($1)"
 # Only rows as they were looked at: one that a neighbour took or moved since matches nothing, one that he is about to
 # is passed over. The worker's own row is held, so that nobody declares it dead between the look and the claim.
@@ -46,7 +53,9 @@ CLAIM: Final = """
 """
 # A damaged row keeps its wrong CRC (none is given): what is damaged must stay visible.
 SET_ASIDE: Final = """
-    UPDATE hf_runs SET status = 'quarantined', reason = $2, due_at = NULL, owner = NULL, guard = coalesce($3, guard)
+    UPDATE hf_runs SET status = 'quarantined', reason = $2, due_at = NULL, owner = NULL, guard = coalesce($3, guard),
+           stalls = $5, seen_seq = greatest(seen_seq, least(inbox_seq, $6)),
+           inbox_sum = inbox_sum + greatest(seen_seq, least(inbox_seq, $6)) - seen_seq
      WHERE number = $1 AND guard = $4 AND owner IS NULL
 """
 OWNED: Final = f"{SELECT} WHERE r.owner = (SELECT w.number FROM hf_workers w WHERE w.worker = $1)"
@@ -73,6 +82,8 @@ def may_claim(row: RunRow, serves: Mapping[str, str], now: int) -> bool:
     """Say whether a run that was asked for by id may be claimed; a damaged one may, to be set aside."""
     if row.damage:
         return True
+    if row.owner is None and row.is_controlled:
+        return row.name in serves
     if row.owner is not None or row.status not in (Status.QUEUED, Status.WAITING):
         return False
     code = serves.get(row.name)
@@ -113,8 +124,9 @@ def lease(row: RunRow, worker: WorkerId, counters: Sequence[int]) -> Lease:
 
 def aside_values(row: RunRow, stored: int, reason: str) -> list[Any]:
     """Return the values of `SET_ASIDE`."""
-    aside = replace(row, status=Status.QUARANTINED, reason=reason, due_at=None)
-    return [row.number, reason, None if row.damage else crc(aside), stored]
+    stalls = min(row.stalls, limits.STALLS)
+    aside = replace(row, status=Status.QUARANTINED, reason=reason, due_at=None, stalls=stalls)
+    return [row.number, reason, None if row.damage else crc(aside), stored, stalls, row.inbox_seq]
 
 
 def release_values(worker: WorkerId, rows: Sequence[tuple[RunRow, int]]) -> list[Any]:

@@ -26,6 +26,16 @@ from holdfast.store.value import (
 
 Row = tuple[Any, ...]
 _COMMIT: Final = f"SELECT * FROM hf_commit({', '.join(f'${n}' for n in range(1, 33))})"
+# The commit first: slots are given back only with what was accepted.
+_COMMIT_AND_FREE: Final = f"""
+    WITH refused AS MATERIALIZED ({_COMMIT}), freed AS (
+        DELETE FROM hf_tickets t
+         USING unnest($33::bigint[], $34::bigint[], $35::bigint[], $36::text[]) AS f(place, run, fence, step)
+         WHERE t.run = f.run AND t.fence = f.fence AND t.step = f.step
+           AND NOT EXISTS (SELECT 1 FROM refused WHERE refused.place = f.place)
+    )
+    SELECT * FROM refused
+"""
 _CREATE: Final = f"SELECT * FROM hf_create({', '.join(f'${n}' for n in range(1, 32))})"
 _CHUNK: Final = """
     WITH held AS (
@@ -168,12 +178,22 @@ def commit_call(ops: Sequence[CommitOp]) -> tuple[str, list[Any]]:
     number = {op.run: place for place, op in enumerate(ops, start=1)}
     entries = [(number[op.run], op.lease.row.number, *entry) for op in ops for entry in op.change.entries]
     place, run, seq, kind, version, at, enc, body, checksum = zip(*entries, strict=True) if entries else ((),) * 9
-    return _COMMIT, [
+    freed = [
+        (place, op.lease.row.number, op.lease.fence, step)
+        for place, op in enumerate(ops, start=1)
+        if op.change.freed
+        for step in op.change.freed
+    ]
+    values = [
         *(Integers(column) for column in columns[:5]), Bytes(columns[5]),
         *(Integers(column) for column in columns[6:11]), Texts(columns[11]), Texts(columns[12]), Integers(columns[13]),
         Texts(columns[14]), Integers(columns[15]), Integers(place), Integers(run), Integers(seq), Texts(kind),
         Integers(version), Integers(at), Integers(enc), Bytes(body), Bytes(checksum), *_beside(ops),
     ]  # fmt: skip
+    if not freed:
+        return _COMMIT, values
+    at_place, of_run, fence, step = zip(*freed, strict=True)
+    return _COMMIT_AND_FREE, [*values, Integers(at_place), Integers(of_run), Integers(fence), Texts(step)]
 
 
 def _beside(ops: Sequence[CommitOp]) -> list[Any]:

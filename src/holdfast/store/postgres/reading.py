@@ -20,7 +20,7 @@ from holdfast.core.ids import RunId, id_bytes, id_text
 from holdfast.core.status import Status
 from holdfast.store.page import cut
 from holdfast.store.postgres.address import Address
-from holdfast.store.postgres.arrays import Id
+from holdfast.store.postgres.arrays import Id, Texts
 from holdfast.store.postgres.clock import ServerClock
 from holdfast.store.postgres.connection import (
     CONNECT_SECONDS,
@@ -32,7 +32,7 @@ from holdfast.store.postgres.connection import (
     translated,
 )
 from holdfast.store.postgres.opening import MICROS
-from holdfast.store.rows import POSTS, SELECT, read_post, read_row
+from holdfast.store.rows import POSTS, SELECT, UNHEARD, read_post, read_row
 from holdfast.store.value import Page, Post, RunFilter, RunRow, StoredChunk
 
 Row = tuple[Any, ...]
@@ -214,6 +214,16 @@ class Reader:
         for column, value in (("name", which.name), ("key", which.key)):
             if value is not None:
                 add(f"r.{column} = ?", value)
+        if which.owner is not None:
+            add("r.owner = (SELECT number FROM hf_workers WHERE worker = ?) AND r.inbox_seq > r.seen_seq", which.owner)
+        if which.unheard:
+            add(UNHEARD)
+        if which.posted is not None:
+            add("EXISTS (SELECT 1 FROM hf_posts p WHERE p.run = r.number AND p.key = ?)", which.posted)
+        if which.but:
+            add("NOT r.name = ANY(?)", Texts(list(which.but)))
+        if which.parent is not None:
+            add("r.parent = ?", _id(which.parent))
         if which.prefix:
             add("r.run BETWEEN ? AND ?", *(Id.fromhex(which.prefix.ljust(32, digit)) for digit in "0f"))
         for label, value in which.labels.items():

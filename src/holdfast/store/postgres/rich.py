@@ -130,9 +130,10 @@ class Rich:
         if change.blobs:
             made.append(blob_call(row, change.entries, change.blobs))
         for child in change.children:
-            made.append(create_call([CreateOp(child, self._take_number(), None, None)]))
+            creation = CreateOp(child, self._take_number(), None, None)
+            made.append(create_call([creation]))
             if child.blobs:
-                made.append(blob_call(row, [child.first], child.blobs))
+                made.append(blob_call(creation.row, [child.first], child.blobs))
         if change.posts:
             made.append((POST, post_values(change.posts, at)))
         for move in change.budget:

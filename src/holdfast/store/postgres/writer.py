@@ -24,6 +24,7 @@ from holdfast.store.postgres.connection import (
     transaction,
     translate,
 )
+from holdfast.store.postgres.limiting import KINDS as TURNS
 from holdfast.store.postgres.ops import KINDS, LOCK, TAKEN, CommitOp, CreateOp
 
 _MOST_IN_BATCH: Final = 512
@@ -184,7 +185,7 @@ class Lane:
         return [outcome for op in ops for outcome in await self._write(connection, [op])]
 
     async def _together(self, connection: Async, ops: Sequence[Any]) -> Sequence[Any]:
-        calls = [(kind, *kinds) for kind, *kinds in KINDS if any(op.__class__ is kind for op in ops)]
+        calls = [(kind, *kinds) for kind, *kinds in (*KINDS, *TURNS) if any(op.__class__ is kind for op in ops)]
         outcomes: dict[int, Any] = {}
         async with contextlib.AsyncExitStack() as several:
             if len(calls) > 1:

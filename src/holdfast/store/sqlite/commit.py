@@ -5,12 +5,14 @@ from functools import partial
 from typing import Any, Final
 
 from holdfast.core.errors import Damaged
+from holdfast.core.ids import RunId
 from holdfast.store.bell import Bells
 from holdfast.store.page import ending
 from holdfast.store.rows import Seal
 from holdfast.store.sqlite.beside import add_blobs, add_post, drop_chunks
 from holdfast.store.sqlite.creating import create
 from holdfast.store.sqlite.database import Db
+from holdfast.store.sqlite.limiting import free
 from holdfast.store.value import Commit, Committed, HeadMoved, InboxMoved, Lease, LeaseLost, Outcome
 
 # The check and the write are one statement: a worker that lost its lease matches no row.
@@ -34,12 +36,13 @@ _CONSUME: Final = """
 class CommitOp:
     """One commit with its statements' values made ready, so that the writer only executes."""
 
-    __slots__ = ("_change", "_entries", "_lease", "_values", "quiet", "run")
+    __slots__ = ("_change", "_entries", "_lease", "_values", "_woken", "quiet", "run")
 
     def __init__(self, lease: Lease, change: Commit, owner: int | None, sealed: Seal) -> None:
         self._lease, self._change = lease, change
+        self._woken: set[RunId] = set()
         self.run = lease.row.run
-        self.quiet = change.change is None and not change.posts and not change.children
+        self.quiet = change.change is None and not (change.posts or change.children or change.freed)
         number = lease.row.number
         entries = change.entries
         if entries:
@@ -82,7 +85,7 @@ class CommitOp:
             drop_chunks(db, self._lease.row.number, change.drop)
         if change.blobs:
             add_blobs(db, self._lease.row, change.entries, change.blobs)
-        if change.posts or change.consumed or change.children or change.budget or change.cursor:
+        if change.posts or change.consumed or change.children or change.budget or change.cursor or change.freed:
             self._apply_rest(db)
         return Committed(values[0])
 
@@ -113,6 +116,8 @@ class CommitOp:
                 "DO UPDATE SET harness = excluded.harness, cursor = excluded.cursor",
                 (row.tenant, row.conversation, *change.cursor),
             )
+        if change.freed:
+            self._woken = free(db, row.number, self._lease.fence, change.freed, at)
 
     def _refusal(self, db: Db) -> Outcome:
         lease, change = self._lease, self._change
@@ -144,5 +149,7 @@ class CommitOp:
         )
         for post in change.posts:
             bells.ring(post.run)
+        for run in self._woken:
+            bells.ring(run)
         if change.posts or change.children or (change.change is not None and not change.change.status.terminal):
             bells.ring(None)

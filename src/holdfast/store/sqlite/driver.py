@@ -1,6 +1,7 @@
 """The store's verbs on SQLite: writes go through the writer, reads through a connection of their own."""
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
@@ -14,26 +15,30 @@ from holdfast.core import limits
 from holdfast.core.cursor import Cursor
 from holdfast.core.errors import Damaged, StoreError
 from holdfast.core.ids import RunId, WorkerId, id_text, is_id
+from holdfast.core.limit import Limit
 from holdfast.store.bell import Bell, Bells
 from holdfast.store.clock import Clock, system_clock
 from holdfast.store.protocol import Pending, Transaction
 from holdfast.store.rows import Seal, first_row, read_post
-from holdfast.store.sqlite import beside, creating, guard, leasing
+from holdfast.store.sqlite import beside, creating, deleting, guard, leasing, limiting
 from holdfast.store.sqlite.commit import CommitOp
 from holdfast.store.sqlite.connection import connect, prepare, translated
 from holdfast.store.sqlite.database import Db
 from holdfast.store.sqlite.fetch import Row, fetch
 from holdfast.store.sqlite.reading import Reader
+from holdfast.store.sqlite.slots import Slots
 from holdfast.store.sqlite.transaction import call_guarded
 from holdfast.store.sqlite.writer import Do, Writer
 from holdfast.store.value import (
     Commit,
     Committed,
     Created,
+    Deleted,
     Existing,
     KeyTaken,
     Lease,
     LeaseLost,
+    LimitRow,
     NewChunk,
     NewPost,
     NewRun,
@@ -43,6 +48,7 @@ from holdfast.store.value import (
     Posted,
     RunFilter,
     RunRow,
+    Turn,
     WorkerRow,
 )
 
@@ -60,7 +66,8 @@ _STRAY_KEYS: Final = """
         IS NOT (r.run, r.name, r.digest, r.conversation) LIMIT 20
 """
 _STRAY_ENTRIES: Final = """
-    SELECT DISTINCT run FROM hf_entries WHERE run NOT IN (SELECT number FROM hf_runs) LIMIT 20
+    SELECT DISTINCT run FROM hf_entries
+     WHERE run NOT IN (SELECT number FROM hf_runs) AND run NOT IN (SELECT owner FROM hf_lineage) LIMIT 20
 """
 _CONSUMED: Final = """
     SELECT r.run, p.seq, p.kind, p.key, p.control, p.at, p.consumed, p.enc, p.guard, p.body
@@ -88,6 +95,7 @@ class SqliteStore:
         self._bells = Bells()
         self._reader = Reader(path, lambda: self._writer.idle, synchronous=synchronous)
         self._writer = Writer(path, self._connect, self._bells, self._others_wrote)
+        self._slots = Slots(self._writer, self._reader, self._bells, clock)
         self._stood: Mapping[RunId, Row] = {}
         self._held: dict[RunId, tuple[Lease, int | None, Seal]] = {}
         self._spare: list[int] = []
@@ -282,12 +290,30 @@ class SqliteStore:
         return [f"the indexes of the runs had lost {len(lost)}, and were made again from their rows"]
 
     async def void(self, worker: WorkerId, *, why: str) -> int:
-        freed: int = await self._writer.submit(Do(lambda db: leasing.void(db, worker), rings=(None,)))
-        return freed
+        return await self._given_up(lambda db: leasing.void(db, worker))
 
     async def release(self, worker: WorkerId, *, keep: Sequence[RunId] = ()) -> int:
-        released: int = await self._writer.submit(Do(lambda db: leasing.release(db, worker, keep), rings=(None,)))
-        return released
+        return await self._given_up(lambda db: leasing.release(db, worker, keep))
+
+    async def _given_up(self, work: Callable[[Db], int]) -> int:
+        """End leases, and give the slots that they held to those who wait."""
+        woken: list[RunId | None] = [None]
+
+        def run(db: Db) -> int:
+            freed = work(db)
+            # Damage among the tickets must not keep the runs of the dead from being taken over.
+            with contextlib.suppress(apsw.CorruptError):
+                woken[1:] = limiting.serve(db, self._clock())
+            return freed
+
+        freed: int = await self._writer.submit(Do(run, rings=woken))
+        return freed
+
+    async def acquire(self, lease: Lease, step: str, limit: Limit) -> Turn:
+        return await self._slots.acquire(lease, step, limit)
+
+    async def free(self, lease: Lease, step: str) -> None:
+        await self._slots.free(lease, step)
 
     async def post(self, post: NewPost) -> Posted:
         at = self._clock()
@@ -302,6 +328,27 @@ class SqliteStore:
             return owner is not None and beside.add_chunks(db, lease, owner, chunks, at)
 
         return self._writer.submit(Do(run, rings=(lease.row.run,)))
+
+    async def delete(self, runs: Sequence[RunId], *, trial: bool = False) -> Deleted:
+        if trial:
+            with self._reader.snapshot() as connection:
+                rows, kept = deleting.look(connection, runs)
+            return Deleted([row.run for row in rows], kept)
+        # By itself and on the writer's thread: a long journal must not hold up the event loop.
+        op = Do(lambda db: deleting.delete(db, runs), rings=tuple(runs), alone=True)
+        deleted: Deleted = await self._writer.submit(op)
+        return deleted
+
+    async def sweep(self, before: int) -> int:
+        swept = 0
+        seen: int | None = 0
+        while seen is not None:
+            with self._reader.snapshot() as connection:
+                stale = [blob for [blob] in fetch(connection, deleting.STALE, (seen, deleting.STRETCH, before))]
+                [[seen]] = fetch(connection, deleting.SEEN, (seen, deleting.STRETCH))
+            if stale:
+                swept += await self._writer.submit(Do(partial(deleting.sweep, blobs=stale, before=before), alone=True))
+        return swept
 
     # Reading
 
@@ -326,6 +373,9 @@ class SqliteStore:
     async def blob(self, tenant: str, digest: str) -> bytes:
         return self._reader.blob(tenant, digest)
 
+    async def limits(self) -> Sequence[LimitRow]:
+        return self._slots.rows()
+
     def watch(self, run: RunId | None = None, *, entries: bool = True) -> Bell:
         if self._poll is None or self._poll.done():
             self._poll = asyncio.get_running_loop().create_task(self._listen(), name="holdfast listen")
@@ -347,6 +397,7 @@ class SqliteStore:
         stood = self._stood
         try:
             self._stood = self._reader.stands(waiting)
+            self._slots.ring()
         except StoreError:
             self._bells.ring_all()
             return

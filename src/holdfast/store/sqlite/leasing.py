@@ -37,12 +37,20 @@ _POSTED: Final = (
     SELECT
     + """
     JOIN json_each(?1) s ON s.key = r.name
-    WHERE r.owner IS NULL AND r.inbox_seq > r.seen_seq AND r.status IN ('queued', 'waiting')
-      AND instr(r.refused, '|' || s.value || '|') = 0 AND (r.stalls > 0) = ?3 LIMIT ?2
+    WHERE r.owner IS NULL AND r.inbox_seq > r.seen_seq AND (r.stalls > 0) = ?3
+      AND (r.status IN ('queued', 'waiting') AND instr(r.refused, '|' || s.value || '|') = 0
+           OR r.control_seq > r.seen_seq AND r.status NOT IN ('completed', 'failed', 'cancelled')) LIMIT ?2
 """
 )
 _CLAIM: Final = """
     UPDATE hf_runs SET owner = ?, fence = ?, attempt = ?, stalls = ?, guard = ? WHERE number = ? AND owner IS NULL
+"""
+# What had been asked of it by then has been seen: only what is asked from now on wakes it.
+_SET_ASIDE: Final = """
+    UPDATE hf_runs SET status = ?1, reason = ?2, due_at = NULL, owner = NULL, stalls = ?3, guard = coalesce(?4, guard),
+           seen_seq = max(seen_seq, min(inbox_seq, ?6)),
+           inbox_sum = inbox_sum + max(seen_seq, min(inbox_seq, ?6)) - seen_seq
+     WHERE number = ?5
 """
 ORPHANS: Final = """
     SELECT 1 FROM hf_runs WHERE owner IS NOT NULL AND owner NOT IN (SELECT number FROM hf_workers) LIMIT 1
@@ -95,7 +103,7 @@ def claim(
     for row in rows:
         if row.damage:
             set_aside(db, row, f"damaged: {row.damage}")
-        elif row.stalls >= limits.STALLS:
+        elif row.is_hopeless:
             set_aside(db, row, f"no_progress: {row.stalls} workers died or gave up without a new entry")
         else:
             leases.append(_lease(db, row, worker, owner))
@@ -134,6 +142,8 @@ def _suspicion(values: tuple[Any, ...]) -> int:
 def _may_claim(row: RunRow, serves: Mapping[str, str], now: int) -> bool:
     if row.damage:
         return True  # to be set aside
+    if row.owner is None and row.is_controlled:
+        return row.name in serves
     if row.owner is not None or row.status not in (Status.QUEUED, Status.WAITING):
         return False
     code = serves.get(row.name)
@@ -150,14 +160,11 @@ def _lease(db: Db, row: RunRow, worker: WorkerId, owner: int) -> Lease:
 
 def set_aside(db: Db, row: RunRow, reason: str) -> None:
     """Take a run out of the way without touching its journal; the others go on."""
-    aside = replace(row, status=Status.QUARANTINED, reason=reason, due_at=None)
+    stalls = min(row.stalls, limits.STALLS)
+    aside = replace(row, status=Status.QUARANTINED, reason=reason, due_at=None, stalls=stalls)
     # A damaged row keeps its wrong CRC: what is damaged must stay visible.
     crc = None if row.damage else guard(seal(fixed_of(aside)), moving_of(aside))
-    db.rows(
-        "UPDATE hf_runs SET status = ?, reason = ?, due_at = NULL, owner = NULL, guard = coalesce(?, guard) "
-        "WHERE number = ?",
-        (str(aside.status), reason, crc, row.number),
-    )
+    db.rows(_SET_ASIDE, (str(aside.status), reason, stalls, crc, row.number, row.inbox_seq))
 
 
 def reindex(db: Db) -> None:

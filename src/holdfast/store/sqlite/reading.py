@@ -7,6 +7,7 @@ from hashlib import sha256
 from typing import Any, Final
 
 import apsw
+import msgspec
 
 from holdfast.core import limits
 from holdfast.core.checksum import ZERO, StoredEntry
@@ -15,7 +16,7 @@ from holdfast.core.errors import Damaged, NotFound, StoreUnavailable
 from holdfast.core.ids import RunId, id_bytes
 from holdfast.core.status import Status
 from holdfast.store.page import cut
-from holdfast.store.rows import POSTS, SELECT, read_post, read_row
+from holdfast.store.rows import POSTS, SELECT, UNHEARD, read_post, read_row
 from holdfast.store.sqlite.connection import connect, translated
 from holdfast.store.sqlite.fetch import Row, fetch, fetch_raw
 from holdfast.store.sqlite.lookup import find_key, find_run
@@ -146,13 +147,29 @@ class Reader:
             if value is not None:
                 where.append(f"r.{column} = ?")
                 values.append(value)
+        if which.owner is not None:
+            where.append("r.owner = (SELECT number FROM hf_workers WHERE worker = ?) AND r.inbox_seq > r.seen_seq")
+            values.append(which.owner)
+        if which.unheard:
+            where.append(UNHEARD)
+        if which.posted is not None:
+            where.append("EXISTS (SELECT 1 FROM hf_posts p WHERE p.run = r.number AND p.key = ?)")
+            values.append(which.posted)
+        if which.but:
+            where.append("r.name NOT IN (SELECT value FROM json_each(?))")
+            values.append(msgspec.json.encode(list(which.but)).decode())
+        if which.parent is not None:
+            where.append("r.parent = ?")
+            values.append(id_bytes(which.parent))
         if which.prefix:
             where.append("r.run BETWEEN ? AND ?")
             values += [bytes.fromhex(which.prefix.ljust(32, digit)) for digit in "0f"]
         for label, value in which.labels.items():
             where.append("EXISTS (SELECT 1 FROM json_each(r.labels) l WHERE l.key = ? AND l.value = ?)")
             values += [label, value]
-        sql = f"{SELECT} WHERE {' AND '.join(where)} ORDER BY r.run DESC LIMIT ?"
+        # Those that have not heard are few and have an index; not the one that the order would suggest.
+        order = "+r.run" if which.unheard else "r.run"
+        sql = f"{SELECT} WHERE {' AND '.join(where)} ORDER BY {order} DESC LIMIT ?"
         with self.one() as connection:
             return [read_row(row) for row in fetch(connection, sql, (*values, which.limit))]
 

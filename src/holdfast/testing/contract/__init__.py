@@ -9,7 +9,9 @@ from holdfast.store.protocol import Store
 from holdfast.testing.clock import MovingClock
 from holdfast.testing.contract.committing import CommitContract
 from holdfast.testing.contract.creating import CreateContract
+from holdfast.testing.contract.deleting import DeleteContract, SweepContract
 from holdfast.testing.contract.leasing import LeaseContract
+from holdfast.testing.contract.limiting import LimitContract
 from holdfast.testing.contract.posting import InboxContract
 from holdfast.testing.contract.reading import BlobContract, ChunkContract, ListContract, ReadContract, WatchContract
 from holdfast.testing.contract.transacting import TransactContract
@@ -31,10 +33,13 @@ class StoreContract(
     ListContract,
     WatchContract,
     TransactContract,
+    LimitContract,
+    DeleteContract,
+    SweepContract,
 ):
     """Everything that the engine, the feed and the client rely on in a store.
 
-    Give your subclass an `open_store` fixture, and the methods that look behind the verbs: `forget_run`,
+    Give your subclass an `open_store` fixture, and the methods that look behind the verbs: `remains`,
     `damage_blob`, `budget_of` and `cursor_of`. The tests are async: pytest needs `anyio_mode = "auto"`.
     """
 

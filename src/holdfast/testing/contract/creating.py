@@ -19,10 +19,6 @@ from holdfast.testing.contract.story import SERVES, Pen, a_lease, a_run, a_worke
 class CreateContract:
     """Starting a run is writing its first entry, once per (tenant, key)."""
 
-    async def forget_run(self, store: Store, run: RunId) -> None:
-        """Remove a run and all that is its own, but not its key; as a deletion does."""
-        raise NotImplementedError
-
     async def test_a_created_run_reads_back_as_it_was_given(self, store: Store) -> None:
         """What `create` acknowledged is there: its row, and its first entry byte for byte."""
         new = a_run(store, key="k", labels={"team": "blue"}, conversation="chat", pin=True)
@@ -102,16 +98,6 @@ class CreateContract:
         made = [answer for answer in answers if isinstance(answer, Created)]
         assert len(made) == 1
         assert {answer.run for answer in answers if isinstance(answer, Existing)} == {made[0].row.run}
-
-    async def test_a_key_outlives_its_run(self, store: Store) -> None:
-        """A deleted run's key still answers: the same start makes no second run, another is a conflict."""
-        first = await store.create(a_run(store, key="k"))
-        assert isinstance(first, Created)
-        await self.forget_run(store, first.row.run)
-        assert await store.get(first.row.run) is None
-        assert await store.create(a_run(store, key="k")) == Existing(first.row.run, None)
-        assert await store.create(a_run(store, key="k", input=b"[2]")) == KeyTaken(first.row.run, ("input",))
-        assert await store.find(TENANT, "k") is None
 
     async def test_a_run_created_by_a_worker_is_its_own_at_once(self, store: Store) -> None:
         """Create and claim are one commit: nobody can come between."""

@@ -270,6 +270,30 @@ class ListContract:
         ):
             assert [row.run for row in await store.list(which)] == [lease.row.run for lease in found]
 
+    async def test_runs_that_have_not_heard_a_control_are_found_by_it(self, store: Store) -> None:
+        """Those that nobody drives and that have not ended; a post is found by its key whether it was taken or not."""
+        quiet, called, asked, other = (a_run(store), a_run(store), a_run(store), a_run(store, name="other"))
+        for new in (quiet, called, asked, other):
+            await store.create(new)
+        held = await a_lease(store)
+        await store.post(a_post(called.row.run, "signal/1"))
+        for run in (asked.row.run, other.row.run, held.row.run):
+            await store.post(a_post(run, "cancel", kind="cancel", control=True))
+        for which, found in (
+            (RunFilter(unheard=True), [other, asked]),
+            (RunFilter(unheard=True, but=["other"]), [asked]),
+            (RunFilter(unheard=True, posted="signal/1"), []),
+            (RunFilter(posted="signal/1"), [called]),
+            (RunFilter(but=[quiet.row.name]), [other]),
+        ):
+            assert [row.run for row in await store.list(which)] == [new.row.run for new in found]
+        pen = Pen(store, held)
+        await store.commit(held, pen.next("taken", consumed=(1,)))
+        await store.release(held.worker)
+        assert [row.run for row in await store.list(RunFilter(unheard=True, posted="cancel", limit=1))] == [
+            held.row.run
+        ]
+
     async def test_running_is_a_row_with_a_lease(self, store: Store) -> None:
         """`running` is computed; a run that nobody holds is where its row says."""
         held = await a_lease(store)

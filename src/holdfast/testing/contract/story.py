@@ -5,13 +5,13 @@ from typing import Any
 from msgspec import Raw
 from msgspec.structs import replace
 
-from holdfast.client.start import Start, new_run
 from holdfast.core.checksum import StoredEntry, check_chain, checksum
 from holdfast.core.codec import decode_any, encode
 from holdfast.core.cursor import START, Cursor
 from holdfast.core.entry import Emitted, Entry, encode_body
 from holdfast.core.ids import TENANT, RunId, WorkerId, id_bytes, new_worker_id
 from holdfast.store.protocol import Store
+from holdfast.store.start import Start, new_run
 from holdfast.store.value import Commit, Created, Lease, NewPost, NewRun, RunRow
 
 NAME = "story"

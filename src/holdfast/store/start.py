@@ -12,7 +12,7 @@ from holdfast.core.checksum import ZERO, StoredEntry, checksum
 from holdfast.core.codec import NULL
 from holdfast.core.entry import BlobRef, RunStarted, encode_body
 from holdfast.core.errors import InvalidInput
-from holdfast.core.ids import checked_key, checked_text, id_bytes, new_run_id
+from holdfast.core.ids import RunId, checked_key, checked_text, id_bytes, new_run_id
 from holdfast.store.value import NewBlob, NewRun, RunRow
 
 
@@ -26,6 +26,8 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
     pin: bool = False
     labels: Mapping[str, str] = {}
     delay_seconds: float = 0.0
+    parent: RunId | None = None
+    root: RunId | None = None
 
 
 def new_run(start: Start, *, tenant: str, now: int) -> NewRun:
@@ -46,7 +48,8 @@ def new_run(start: Start, *, tenant: str, now: int) -> NewRun:
         tenant=tenant,
         digest=digest,
         seed=secrets.token_hex(16),
-        root=run,
+        root=start.root or run,
+        parent=start.parent,
         key=start.key,
         code=start.code,
         pin=start.pin,
@@ -63,6 +66,7 @@ def new_run(start: Start, *, tenant: str, now: int) -> NewRun:
     row = RunRow(
         run=run, number=0, tenant=tenant, name=start.name, digest=digest, created_at=now, updated_at=now, key=start.key,
         code=start.code, pin=start.pin, labels=labels, due_at=due_at,
+        parent=start.parent, root=start.root,
     )  # fmt: skip
     return NewRun(row=row, first=first, blobs=() if inline else (NewBlob(digest, start.input),))
 

@@ -1,0 +1,98 @@
+"""`holdfast answer`: a person's decision, for exactly what they were shown."""
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import click
+from rich.text import Text
+
+from holdfast.cli.control import follow_up, is_worked
+from holdfast.cli.exits import Exit
+from holdfast.cli.lines import mark
+from holdfast.cli.options import common, complete_question, json_of
+from holdfast.cli.questions import lines_of, list_questions
+from holdfast.cli.saying import by as by_whom
+from holdfast.cli.store import find_run, open_client
+from holdfast.cli.surface import Surface
+from holdfast.client.protocol import Client, Question
+from holdfast.core.errors import Conflict, InvalidInput, NotFound
+
+
+@click.command("answer")
+@click.argument("question", metavar="[QUESTION]", required=False, shell_complete=complete_question)
+@click.option("--yes/--no", "yes", default=None, help="The decision; without it, you are asked.")
+@click.option("--args", metavar="JSON", help="Changes to what the question lets you change, as one object.")
+@click.option("--shown", metavar="DIGEST", help="Answer only if this is what is shown.")
+@click.option("--by", metavar="WHO", help="Who decides; kept in the journal.")
+@click.option("--note", metavar="TEXT", help="Why; kept in the journal.")
+@common()
+async def answer(
+    surface: Surface, *, question: str | None, yes: bool | None, args: str | None, shown: str | None, by: str | None,
+    note: str | None,
+) -> int:  # fmt: skip
+    """Answer a question that a run asks, or list those that are open.
+
+    QUESTION is its id as the list prints it, or a run that asks only one. What you decide about is shown first, and the
+    answer counts for exactly that.
+    """
+    if question is None:
+        if yes is not None or args is not None:
+            raise click.UsageError("name the question to answer; `holdfast answer` alone lists them")
+        return await list_questions(surface)
+    changed = _changes(args)
+    async with open_client(surface.store) as client:
+        asked = await _find(client, question)
+        if shown is not None and shown != asked.shown:
+            raise Conflict(f"question {asked.id} shows something else", run=asked.run, hint="Look at it again.")
+        decided = _decide(surface, asked, yes)
+        try:
+            await client.answer(asked.id, decided, shown=asked.shown, args=changed, by=by, note=note)
+        except Conflict as error:
+            error.hint = f"The first answer stands: `{surface.command('show', asked.run)}` tells what it was."
+            raise
+        working = await is_worked(client)
+    if surface.json:
+        told = {"question": asked.id, "run": asked.run, "yes": decided, "args": changed, "shown": asked.shown}
+        surface.value({**told, "by": by, "note": note, "worker": working})
+        return Exit.FINE
+    said = f"{'yes' if decided else 'no'}{by_whom(by)}; {follow_up(working)}"
+    surface.say(mark("✓", "green") + Text(said))
+    return Exit.FINE
+
+
+def _decide(surface: Surface, asked: Question, yes: bool | None) -> bool:
+    """Show what is decided about, and return the decision."""
+    asks = yes is None and not surface.json and sys.stdin.isatty()
+    if asks or surface.talks:
+        for line in lines_of(asked):
+            surface.err.print(line, soft_wrap=True)
+    if asks:
+        return click.confirm("Yes?", default=None, err=True)
+    if yes is None:
+        raise click.UsageError("say --yes or --no: there is no terminal to ask you")
+    return yes
+
+
+def _changes(text: str | None) -> Mapping[str, Any] | None:
+    changed = json_of("--args", text) if text is not None else None
+    if changed is not None and not isinstance(changed, dict):
+        raise InvalidInput("--args is an object of what to change, such as '{\"cents\": 700}'")
+    return changed
+
+
+async def _find(client: Client, text: str) -> Question:
+    """Return the open question that was meant: by its id, the beginning of it, or the one that a run asks."""
+    start, dot, seq = text.partition(".")
+    run = await find_run(client, start)
+    questions = await client.questions(run)
+    meant = [one for one in questions if not dot or one.id == f"{run}.{seq}"]
+    if len(meant) == 1:
+        return meant[0]
+    if meant:
+        error = InvalidInput(f"run {run} asks {len(meant)} questions")
+        error.hint = "Name one:\n" + "\n".join(f"  {one.id}  {one.text}" for one in meant)
+        raise error
+    missing = NotFound(f"an open question {text!r}" if dot else f"an open question of run {run}")
+    missing.hint = "`holdfast answer` lists those that are open; `holdfast show RUN` tells how one was decided."
+    raise missing

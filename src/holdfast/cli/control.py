@@ -1,0 +1,128 @@
+"""`holdfast cancel`, `pause`, `resume` and `retry`: what anybody may ask of a run as such."""
+
+from typing import Any, Final
+
+import click
+from rich.text import Text
+
+from holdfast.cli.exits import Exit
+from holdfast.cli.lines import mark
+from holdfast.cli.liveness import is_alive
+from holdfast.cli.options import common, run_argument
+from holdfast.cli.saying import by as by_whom
+from holdfast.cli.store import find_run, open_client
+from holdfast.cli.surface import Surface
+from holdfast.client.protocol import Client, RunInfo
+from holdfast.core.errors import Conflict
+from holdfast.core.ids import RunId
+from holdfast.core.status import Status
+
+_NO_WORKER: Final = "no worker is running: the run goes on when its program next runs"
+_WORKER: Final = "the run goes on as soon as a worker that knows its program takes it up"
+_KEY: Final = click.option("--key", metavar="KEY", help="The run by its key.")
+_BY: Final = click.option("--by", metavar="WHO", help="Who asks for it; kept in the journal.")
+_REASON: Final = click.option("--reason", metavar="TEXT", default="", help="Why; kept in the journal.")
+
+
+async def is_worked(client: Client) -> bool:
+    """Say whether any worker is there that is not known to be dead."""
+    return any(is_alive(worker) is not False for worker in await client.workers())
+
+
+def follow_up(working: bool) -> str:
+    """Return when a run that got something goes on."""
+    return _WORKER if working else _NO_WORKER
+
+
+async def open_run(surface: Surface, client: Client, run: str | None, key: str | None = None) -> RunInfo:
+    """Return a run that has not ended.
+
+    Raises:
+        Conflict: it has.
+    """
+    info = await client.info(await find_run(client, run, key))
+    if info.status.terminal:
+        raise ended(surface, info)
+    return info
+
+
+def ended(surface: Surface, info: RunInfo) -> Conflict:
+    """Return the refusal of what was asked of a run that has ended."""
+    how = f"run {info.id} had ended before" + (f": {info.status}" if info.status.terminal else "")
+    hint = f"Nothing was changed; `{surface.command('show', info.id)}` tells how it ended."
+    return Conflict(how, run=info.id, hint=hint)
+
+
+async def _tell(surface: Surface, client: Client, info: RunInfo, accepted: bool, said: str, **data: Any) -> int:
+    if not accepted:
+        raise ended(surface, await client.info(RunId(info.id)))
+    working = await is_worked(client)
+    if surface.json:
+        surface.value({"run": info.id, **data, "worker": working})
+        return Exit.FINE
+    surface.say(mark("✓", "green") + Text(said if working else f"{said}; no worker is running: {_LATER}"))
+    return Exit.FINE
+
+
+_LATER: Final = "it is heeded when its program next runs"
+
+
+@click.command("cancel")
+@run_argument(required=False)
+@_KEY
+@_REASON
+@_BY
+@common()
+async def cancel(surface: Surface, *, run: str | None, key: str | None, reason: str, by: str | None) -> int:
+    """Ask for a run's end: its code is told, may clean up in one step, and the run ends as cancelled."""
+    async with open_client(surface.store) as client:
+        info = await open_run(surface, client, run, key)
+        accepted = await client.cancel(RunId(info.id), reason=reason, by=by)
+        said = f"run {info.id} shall end{by_whom(by)}"
+        return await _tell(surface, client, info, accepted, said, asked="cancel", reason=reason, by=by)
+
+
+@click.command("pause")
+@run_argument(required=False)
+@_KEY
+@_REASON
+@_BY
+@common()
+async def pause(surface: Surface, *, run: str | None, key: str | None, reason: str, by: str | None) -> int:
+    """Let a run rest at its next entry, until it is resumed."""
+    async with open_client(surface.store) as client:
+        info = await open_run(surface, client, run, key)
+        accepted = await client.pause(RunId(info.id), reason=reason, by=by)
+        said = f"run {info.id} rests at its next entry, until `{surface.command('resume', info.id)}`"
+        return await _tell(surface, client, info, accepted, said, asked="pause", reason=reason, by=by)
+
+
+@click.command("resume")
+@run_argument(required=False)
+@_KEY
+@_BY
+@common()
+async def resume(surface: Surface, *, run: str | None, key: str | None, by: str | None) -> int:
+    """Let a paused run go on.
+
+    A run whose process died needs no resume: it goes on when its program runs again.
+    """
+    async with open_client(surface.store) as client:
+        info = await open_run(surface, client, run, key)
+        accepted = await client.resume(RunId(info.id), by=by)
+        said = f"run {info.id} may go on" + ("" if info.status is Status.PAUSED else f"; it was {info.status}")
+        return await _tell(surface, client, info, accepted, said, asked="resume", by=by)
+
+
+@click.command("retry")
+@run_argument(required=False)
+@_KEY
+@_BY
+@common()
+async def retry(surface: Surface, *, run: str | None, key: str | None, by: str | None) -> int:
+    """Have a run tried again that was set aside, or that changed code refused, once the cause is gone."""
+    async with open_client(surface.store) as client:
+        info = await open_run(surface, client, run, key)
+        await client.retry(RunId(info.id), by=by)
+        said = f"run {info.id} is tried again"
+        return await _tell(surface, client, info, True, said, asked="retry", by=by)

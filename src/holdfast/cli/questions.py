@@ -1,0 +1,71 @@
+"""`holdfast ls --questions`: what waits for a person, and how one question is shown."""
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+from rich.text import Text
+
+from holdfast.cli.exits import Exit
+from holdfast.cli.store import open_client
+from holdfast.cli.surface import Surface, as_json, brief, shown
+from holdfast.cli.wording import between, clock, duration
+from holdfast.client.protocol import Question
+
+_HEAD: Final = ("QUESTION", "OF", "AGE", "EXPIRES", "")
+
+
+async def list_questions(surface: Surface) -> int:
+    """Print every open question, the oldest first."""
+    async with open_client(surface.store) as client:
+        questions = await client.questions()
+    if surface.json:
+        for question in questions:
+            surface.value(question)
+        return Exit.FINE
+    if not questions:
+        surface.say(Text("no open questions", style="dim"))
+        return Exit.FINE
+    _draw(surface, questions)
+    surface.say(Text(f"answer one: {surface.command('answer', questions[0].id)}", style="dim"))
+    return Exit.FINE
+
+
+def _draw(surface: Surface, questions: Sequence[Question]) -> None:
+    now = datetime.now(UTC)
+    rows: list[tuple[str, ...]] = [_HEAD] if not surface.quiet else []
+    for question in questions:
+        ends = clock(question.expires_at, now) if question.expires_at is not None else "-"
+        age = duration(between(question.asked_at, now))
+        rows.append((question.id, shown(question.name), age, ends, shown(question.text)))
+    widths = [max(len(row[column]) for row in rows) for column in range(4)]
+    for row in rows:
+        line = Text("  ".join(cell.ljust(width) for cell, width in zip(row[:4], widths, strict=False)) + "  ")
+        line.append(row[4])
+        line.rstrip()
+        line.truncate(max(surface.out.width, widths[0]), overflow="ellipsis")
+        surface.out.print(line if row is not _HEAD else Text(line.plain, style="dim"), soft_wrap=True)
+
+
+def lines_of(question: Question) -> Iterator[Text]:
+    """Yield all that a person decides about; nothing of it is cut."""
+    now = datetime.now(UTC)
+    yield Text(shown(question.text), style="bold")
+    ends = f" · expires {clock(question.expires_at, now)}" if question.expires_at is not None else ""
+    asked = f"asked {duration(between(question.asked_at, now))} ago by {shown(question.name)}, run {question.run}{ends}"
+    yield Text(f"  {asked}", style="dim")
+    if question.show is not None:
+        yield from _whole("show", question.show)
+    if question.args is not None:
+        yield from _whole("args", question.args)
+
+
+def _whole(name: str, value: Any) -> Iterator[Text]:
+    text = brief(value)
+    if not text.endswith("…"):
+        yield Text.assemble((f"  {name:<5} ", "dim"), text)
+        return
+    yield Text(f"  {name}", style="dim")
+    for line in msgspec.json.format(as_json(value), indent=2).decode().splitlines():
+        yield Text(f"    {shown(line)}")

@@ -1,0 +1,65 @@
+"""What is said of a run that waits, in words."""
+
+from datetime import UTC, datetime
+from typing import Final
+
+from holdfast import events as ev
+from holdfast.cli.surface import shown
+from holdfast.cli.wording import clock
+from holdfast.client.local import as_time
+from holdfast.core.entry import Wait
+
+_REASONS: Final = {
+    "ask": "waits for an answer",
+    "signal": "waits for signal",
+    "child": "waits for child",
+    "sleep": "sleeps",
+    "retry": "waits for its next attempt",
+}
+
+
+def waiting(reason: str) -> str:
+    """Return a run's reason as people read it."""
+    word, colon, detail = reason.partition(": ")
+    if word not in _REASONS:
+        return shown(reason)
+    return shown(f"{_REASONS[word]}{': ' if word in ('ask', 'retry') else ' '}{detail}" if colon else _REASONS[word])
+
+
+def resting(event: ev.RunParked) -> str:
+    """Return what a run that came to rest waits for: all of it, and until when."""
+    if event.status == "paused":
+        return shown(f"paused: {event.detail}" if event.detail else "paused")
+    if event.reason not in _REASONS or not event.waits:
+        return shown(event.detail or event.reason)
+    said = [_said(wait, event.detail if wait.step == event.step else "") for wait in event.waits]
+    return "; ".join(dict.fromkeys(said))
+
+
+def _said(wait: Wait, detail: str) -> str:
+    what = waiting(f"{wait.kind}: {wait.name or detail}" if wait.name or detail else wait.kind)
+    return f"{what}{until(wait.due_at)}"
+
+
+def until(due_at: int | None) -> str:
+    """Return when something ends by itself, behind a blank; nothing for what does not."""
+    return f" until {clock(as_time(due_at), datetime.now(UTC))}" if due_at is not None else ""
+
+
+def begun(event: ev.StepStarted) -> str:
+    """Return what a wait that begins is for."""
+    names = [wait.removeprefix("signal ") for wait in event.waits if wait.startswith("signal ")]
+    return f"{waiting('signal: ' + ', '.join(names)) if names else 'sleeps'}{until(event.due_at)}"
+
+
+def decision(event: ev.QuestionAnswered) -> str:
+    """Return what was decided, by whom and why."""
+    if event.expired:
+        return "nobody answered in time"
+    note = f" ({shown(event.note)})" if event.note else ""
+    return f"{'yes' if event.yes else 'no'}, says {shown(event.by or 'a person')}{note}"
+
+
+def by(who: str | None) -> str:
+    """Return who it was, behind a comma; nothing where nobody said."""
+    return f", by {shown(who)}" if who else ""

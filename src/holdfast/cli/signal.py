@@ -1,0 +1,37 @@
+"""`holdfast signal`: a message to a run that waits for it, now or later."""
+
+import click
+from rich.text import Text
+
+from holdfast.cli.control import ended, follow_up, is_worked, open_run
+from holdfast.cli.exits import Exit
+from holdfast.cli.lines import mark
+from holdfast.cli.options import common, json_of, run_argument
+from holdfast.cli.store import open_client
+from holdfast.cli.surface import Surface, shown
+from holdfast.core.ids import RunId
+
+
+@click.command("signal")
+@run_argument()
+@click.argument("name", metavar="NAME")
+@click.argument("value", metavar="[JSON]", required=False)
+@click.option("--key", metavar="KEY", help="The signal's own key: the same key is sent once.")
+@click.option("--by", metavar="WHO", help="Who sends it; kept in the journal.")
+@common()
+async def signal(surface: Surface, *, run: str, name: str, value: str | None, key: str | None, by: str | None) -> int:
+    """Send a signal to a run.
+
+    NAME is the signal's, JSON what it carries. A run that does not wait for it yet gets it when it does.
+    """
+    carried = json_of("what a signal carries", value) if value is not None else None
+    async with open_client(surface.store) as client:
+        info = await open_run(surface, client, run)
+        if not await client.signal(RunId(info.id), name, carried, key=key, by=by):
+            raise ended(surface, info)
+        working = await is_worked(client)
+    if surface.json:
+        surface.value({"run": info.id, "signal": name, "value": carried, "key": key, "by": by, "worker": working})
+        return Exit.FINE
+    surface.say(mark("✓", "green") + Text(f"signal {shown(name)} is in the run's inbox; {follow_up(working)}"))
+    return Exit.FINE

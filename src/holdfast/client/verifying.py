@@ -1,0 +1,62 @@
+"""Reading one run of a store again, to name what does not add up."""
+
+from collections.abc import Sequence
+
+from holdfast.client.archive import blobs_of, read_blob
+from holdfast.client.protocol import Finding
+from holdfast.core.checksum import ZERO, check_chain
+from holdfast.core.cursor import START, Cursor
+from holdfast.core.entry import read_entry
+from holdfast.core.errors import Damaged, NotFound, StoreError
+from holdfast.core.fold import RunState, fold
+from holdfast.core.status import Status
+from holdfast.store.protocol import Store
+from holdfast.store.value import RunRow
+
+
+async def verify_run(store: Store, row: RunRow) -> Sequence[Finding]:
+    """Return what is wrong with a run: its row, its chain, the order of its entries, its blobs and its inbox."""
+    found = await _look(store, row)
+    if found is not None and row.status.terminal and await store.get(row.run) is None:
+        return []  # it was deleted meanwhile
+    return [found] if found is not None else []
+
+
+async def _look(store: Store, row: RunRow) -> Finding | None:
+    if row.damage:
+        return Finding(run=row.run, seq=None, what=row.damage)
+    state, head, cursor = RunState(), ZERO, START
+    try:
+        while True:
+            page = await store.read(row.run, cursor, chunks=False)
+            head = check_chain(row.run, head, page.entries, cursor.seq)
+            for stored in page.entries:
+                entry = read_entry(row.run, stored)
+                state = fold(state, entry)
+                for digest in blobs_of(entry):
+                    await read_blob(store, row, stored.seq, digest)
+            cursor = Cursor(cursor.seq + len(page.entries))
+            if not page.more:
+                break
+        row = page.row
+        if (row.last_seq, row.head) != (cursor.seq, head):
+            raise Damaged(run=row.run, seq=cursor.seq + 1, what=f"the row says {row.last_seq} entries")
+        if row.owner is None and state.status is not row.status and not _aside(row, state):
+            raise Damaged(run=row.run, seq=None, what=f"the row says {row.status}, the journal {state.status}")
+        await store.inbox(row.run)
+    except Damaged as error:
+        return Finding(run=row.run, seq=error.seq, what=error.what_is_wrong)
+    except (StoreError, NotFound) as error:
+        return Finding(run=row.run, seq=cursor.seq + 1, what=str(error))
+    return None
+
+
+def _aside(row: RunRow, state: RunState) -> bool:
+    """Say whether the row may say otherwise: a run is set aside without touching its journal, and taken up without
+    touching its status, which tells where it rested last until it rests again."""
+    return (
+        row.status is Status.QUARANTINED
+        or row.reason.startswith("unknown_entry")
+        or (state.finished is None and (row.status is Status.QUEUED))
+        or (state.status is Status.QUEUED and not row.status.terminal)
+    )

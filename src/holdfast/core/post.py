@@ -1,0 +1,67 @@
+"""What posts say: the bodies of messages to a run, by kind."""
+
+from typing import Final
+
+from msgspec import Raw, Struct
+
+from holdfast.core.codec import NULL
+from holdfast.core.entry import BlobRef, ErrorInfo
+from holdfast.core.status import Status
+
+SIGNAL: Final = "signal"
+ANSWER: Final = "answer"
+RESOLVE: Final = "resolve"
+SETTLED: Final = "settled"
+CANCEL: Final = "cancel"
+PAUSE: Final = "pause"
+RESUME: Final = "resume"
+RETRY: Final = "retry"
+CONTROLS: Final = (CANCEL, PAUSE, RESUME, RETRY)
+"""Kinds that are asked of a run as such, wherever it rests; they keep it from acting before it has seen them."""
+
+
+class SignalBody(Struct, frozen=True, omit_defaults=True):
+    """A signal: its name and what it carries."""
+
+    name: str
+    value: Raw = NULL
+    by: str | None = None
+
+
+class AnswerBody(Struct, frozen=True, omit_defaults=True):
+    """An answer: to which question, and for what was shown."""
+
+    step: str
+    yes: bool
+    shown: str
+    by: str | None = None
+    note: str | None = None
+    args: Raw = NULL
+
+
+class Resolution(Struct, frozen=True):
+    """A person's word about a step in doubt."""
+
+    step: str
+    done: bool
+    value: Raw = NULL
+    by: str | None = None
+    note: str | None = None
+
+
+class Settlement(Struct, frozen=True, omit_defaults=True):
+    """How a child ended, told to its parent."""
+
+    child: str
+    status: Status
+    value: Raw = NULL
+    blob: BlobRef | None = None
+    error: ErrorInfo | None = None
+    reason: str = ""
+
+
+class Control(Struct, frozen=True, omit_defaults=True):
+    """Who asked for an end, a pause or its end, and why."""
+
+    by: str | None = None
+    reason: str = ""

@@ -1,0 +1,79 @@
+"""What may be given to a set of branches, and what comes out of one."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from inspect import CORO_CREATED, getcoroutinestate, isawaitable, iscoroutine
+from typing import Any
+
+from holdfast.core import limits
+from holdfast.core.errors import InvalidInput
+from holdfast.core.ids import checked_text
+from holdfast.engine.branches import Errors
+from holdfast.engine.function import Durable, look_at
+
+
+def raised_first(results: list[Any], errors: Errors) -> list[Any]:
+    """Return results, or raise the error of the first that failed."""
+    if errors:
+        first = errors[min(errors)]
+        if len(errors) > 1:
+            first.add_note(f"{len(errors) - 1} more of {len(results)} branches failed")
+        raise first
+    return results
+
+
+def check_codes(codes: Sequence[Any]) -> None:
+    """Refuse what cannot be a branch before any of them has begun.
+
+    Raises:
+        InvalidInput: one cannot be awaited, or not by this branch alone.
+    """
+    begun: set[int] = set()
+    for place, code in enumerate(codes, 1):
+        if not isawaitable(code):
+            raise InvalidInput(
+                f"ctx.gather wants what can be awaited, as in ctx.gather(ctx.step(f), g(ctx)); number {place} is "
+                f"{str(code)[:60]!r} of type {type(code).__name__}"
+            )
+        if iscoroutine(code):
+            if id(code) in begun or getcoroutinestate(code) != CORO_CREATED:
+                raise InvalidInput(f"ctx.gather was given a coroutine twice, or one in use, as number {place}: {code}")
+            begun.add(id(code))
+
+
+def check_mapped(function: Any, options: Mapping[str, Any]) -> None:
+    """Refuse a function that no branch can call, or what cannot be said of it.
+
+    Raises:
+        InvalidInput: it has no name, or takes no such keywords.
+    """
+    if isinstance(function, Durable):
+        if options:
+            raise InvalidInput(f"ctx.map of a durable function takes no {', '.join(options)}=: it has no steps")
+        return
+    while isinstance(function, partial):
+        function = function.func
+    if not look_at(function).name and options.get("name") is None:
+        raise InvalidInput("a lambda has no name that stays: give ctx.map a name=")
+
+
+def branch_keys(items: Sequence[Any], key: Callable[[Any], str]) -> list[str]:
+    """Return the key of every item's branch.
+
+    Raises:
+        InvalidInput: one is no text that can be kept, or two are the same.
+    """
+    keys: dict[str, None] = {}
+    for item in items:
+        one = checked_text("what ctx.map(key=) gives", key(item), limits.NAME_BYTES)
+        if one in keys:
+            raise InvalidInput(f"ctx.map(key=) gives {one!r} to two items")
+        keys[one] = None
+    return list(keys)
+
+
+def close_unbegun(codes: Sequence[Any]) -> None:
+    """Close coroutines that were never begun, so that nobody is warned of them."""
+    for code in codes:
+        if iscoroutine(code) and getcoroutinestate(code) == CORO_CREATED:
+            code.close()

@@ -1,0 +1,208 @@
+"""Limits on SQLite: slots, the queue for them, and the starts that are counted, all under the one write lock."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+import apsw
+
+from holdfast.core.ids import RunId, id_text
+from holdfast.core.limit import Limit, look_again_at
+from holdfast.store.sqlite.database import Db
+from holdfast.store.sqlite.fetch import fetch
+from holdfast.store.value import Granted, Lease, LeaseLost, LimitRow, Queued, Turn
+
+Connection = apsw.Connection | apsw.Cursor
+_LIVE: Final = "(r.owner IS NOT NULL AND r.fence = t.fence)"
+_LEASED: Final = "SELECT 1 FROM hf_runs WHERE number = ? AND owner = ? AND fence = ?"
+_DECLARE: Final = """
+    INSERT INTO hf_limits (name, at_once, starts, span, kept, asked, started) VALUES (?1, ?2, ?3, ?4, ?5, 0, 0)
+    ON CONFLICT (name) DO UPDATE SET at_once = ?2, starts = ?3, span = ?4, kept = max(kept, ?5)
+     WHERE (at_once, starts, span) IS NOT (?2, ?3, ?4)
+"""
+_NUMBER: Final = "UPDATE hf_limits SET asked = asked + 1 WHERE name = ? RETURNING asked"
+_ASK: Final = """
+    INSERT OR REPLACE INTO hf_tickets (run, step, fence, name, number, tenant, priority) VALUES (?, ?, ?, ?, ?, ?, ?)
+"""
+_OWN: Final = f"""
+    SELECT t.granted_at FROM hf_tickets t JOIN hf_runs r ON r.number = t.run
+     WHERE t.run = ? AND t.step = ? AND t.fence = ? AND t.name = ? AND {_LIVE}
+"""
+_LIMIT: Final = "SELECT at_once, starts, span, started FROM hf_limits WHERE name = ?"
+_HELD: Final = f"""
+    SELECT t.run, t.step, t.tenant, coalesce({_LIVE}, 0) FROM hf_tickets t LEFT JOIN hf_runs r ON r.number = t.run
+     WHERE t.name = ? AND t.granted_at IS NOT NULL
+"""
+# The first ticket of each tenant that waits with the highest priority, found without walking the queue.
+_HEADS: Final = """
+    WITH RECURSIVE top (priority) AS (
+        SELECT max(priority) FROM hf_tickets WHERE name = ?1 AND granted_at IS NULL
+    ), tenants (tenant) AS (
+        SELECT min(q.tenant) FROM hf_tickets q, top
+         WHERE q.name = ?1 AND q.granted_at IS NULL AND q.priority = top.priority
+        UNION ALL
+        SELECT (SELECT min(q.tenant) FROM hf_tickets q, top
+                 WHERE q.name = ?1 AND q.granted_at IS NULL AND q.priority = top.priority AND q.tenant > tenants.tenant)
+          FROM tenants WHERE tenants.tenant IS NOT NULL
+    )
+    SELECT tenant, (SELECT min(q.number) FROM hf_tickets q, top
+                     WHERE q.name = ?1 AND q.granted_at IS NULL AND q.priority = top.priority
+                       AND q.tenant = tenants.tenant), (SELECT priority FROM top)
+      FROM tenants WHERE tenant IS NOT NULL
+"""
+_TICKET: Final = f"""
+    SELECT t.run, t.step, t.tenant, r.run, coalesce({_LIVE}, 0)
+      FROM hf_tickets t LEFT JOIN hf_runs r ON r.number = t.run
+     WHERE t.name = ? AND t.granted_at IS NULL AND t.priority = ? AND t.tenant = ? AND t.number = ?
+"""
+_START_AT: Final = "SELECT at FROM hf_starts WHERE name = ? AND number = ?"
+# A clock that was set back must not hold a limit up for longer than its span.
+_SET_BACK: Final = "UPDATE hf_starts SET at = ?1 WHERE name = ?2 AND at > ?1"
+_GRANT: Final = "UPDATE hf_tickets SET granted_at = ? WHERE run = ? AND step = ?"
+_COUNT: Final = "UPDATE hf_limits SET started = started + 1 WHERE name = ? RETURNING started, kept"
+_START: Final = "INSERT OR REPLACE INTO hf_starts (name, number, at) VALUES (?, ?, ?)"
+_FORGET: Final = "DELETE FROM hf_starts WHERE name = ? AND number <= ?"
+_DROP: Final = "DELETE FROM hf_tickets WHERE run = ? AND step = ?"
+_FREE: Final = "DELETE FROM hf_tickets WHERE run = ? AND step = ? AND fence = ? RETURNING name"
+_WAITED_FOR: Final = "SELECT DISTINCT name FROM hf_tickets WHERE granted_at IS NULL"
+_GRANTED: Final = f"""
+    SELECT r.run FROM hf_tickets t JOIN hf_runs r ON r.number = t.run WHERE t.granted_at IS NOT NULL AND {_LIVE}
+"""
+_ROWS: Final = f"""
+    SELECT l.name, l.at_once, l.starts, l.span,
+           (SELECT count(*) FROM hf_tickets t JOIN hf_runs r ON r.number = t.run
+             WHERE t.name = l.name AND t.granted_at IS NOT NULL AND {_LIVE}),
+           (SELECT count(*) FROM hf_tickets t JOIN hf_runs r ON r.number = t.run
+             WHERE t.name = l.name AND t.granted_at IS NULL AND {_LIVE})
+      FROM hf_limits l ORDER BY l.name
+"""
+
+
+class _Head(NamedTuple):
+    """The ticket that is next."""
+
+    run: int
+    step: str
+    tenant: str
+    id: bytes | None
+    lives: int
+
+    def is_of(self, lease: Lease, step: str) -> bool:
+        return (self.run, self.step) == (lease.row.number, step)
+
+
+def acquire(db: Db, lease: Lease, owner: int | None, step: str, limit: Limit, now: int) -> tuple[Turn, set[RunId]]:
+    """Return a step's slot or place, and the other runs that should look at theirs."""
+    row, name = lease.row, limit.name
+    if owner is None or not db.rows(_LEASED, (row.number, owner, lease.fence)):
+        return LeaseLost(), set()
+    db.rows(_DECLARE, (name, limit.at_once, limit.starts, limit.span, limit.starts or 0))
+    own = (row.number, step, lease.fence, name)
+    if not db.rows(_OWN, own):
+        [(number,)] = db.rows(_NUMBER, (name,))
+        db.rows(_ASK, (*own, number, row.tenant, limit.priority))
+    woken = _serve(db, name, now) - {row.run}
+    turn = look(db.cursor, lease, step, name, now)
+    assert turn is not None
+    return turn, woken
+
+
+def look(connection: Connection, lease: Lease, step: str, name: str, now: int) -> Turn | None:
+    """Return how a step that asked stands; None when only whoever writes can tell: it is gone, or may have its turn."""
+    own = fetch(connection, _OWN, (lease.row.number, step, lease.fence, name))
+    if not own:
+        return None
+    if own[0][0] is not None:
+        return Granted()
+    [(at_once, starts, span, started)] = fetch(connection, _LIMIT, (name,))
+    held = _held(connection, name)
+    full = at_once is not None and held.total() >= at_once
+    start_at = None if full else _start_at(connection, name, starts, span, started)
+    first = _head(connection, name, held)
+    if first is None or (not first.lives) or (not full and (start_at or now) <= now):
+        return None
+    return Queued(look_again_at(now, first=first.is_of(lease, step), start_at=start_at))
+
+
+def free(db: Db, run: int, fence: int, steps: Iterable[str], now: int) -> set[RunId]:
+    """Take back what steps hold or wait for; return the runs that should look."""
+    names = {name for step in steps for (name,) in db.rows(_FREE, (run, step, fence))}
+    return {woken for name in names for woken in _serve(db, name, now, moved=True)}
+
+
+def serve(db: Db, now: int) -> set[RunId]:
+    """Give to those who wait what dead leases held; return the runs that should look."""
+    return {woken for (name,) in db.rows(_WAITED_FOR) for woken in _serve(db, name, now)}
+
+
+def turns(connection: Connection, names: Iterable[str]) -> set[RunId]:
+    """Return the runs that hold a slot, and those that are next under these limits."""
+    found = {id_text(run) for (run,) in fetch(connection, _GRANTED)}
+    heads = [_head(connection, name, _held(connection, name)) for name in names]
+    return found | {id_text(head.id) for head in heads if head is not None and head.id is not None}
+
+
+def rows(connection: Connection) -> Sequence[LimitRow]:
+    """Return every limit, by name."""
+    return [
+        LimitRow(name=name, at_once=at_once, starts=starts, span=span, held=held, queued=queued)
+        for name, at_once, starts, span, held, queued in fetch(connection, _ROWS)
+    ]
+
+
+def _held(connection: Connection, name: str) -> Counter[str]:
+    """Return how many slots each tenant holds."""
+    return Counter(tenant for _, _, tenant, lives in fetch(connection, _HELD, (name,)) if lives)
+
+
+def _head(connection: Connection, name: str, held: Counter[str]) -> _Head | None:
+    heads = fetch(connection, _HEADS, (name,))
+    if not heads:
+        return None
+    tenant, number, priority = min(heads, key=lambda head: (held[head[0]], head[1]))
+    return _Head(*fetch(connection, _TICKET, (name, priority, tenant, number))[0])
+
+
+def _start_at(connection: Connection, name: str, starts: int | None, span: int, started: int) -> int | None:
+    """Return when the next start is allowed by the rate; None: whenever there is a slot."""
+    if starts is None:
+        return None
+    found = fetch(connection, _START_AT, (name, started + 1 - starts))
+    return found[0][0] + span if found else None
+
+
+def _serve(db: Db, name: str, now: int, *, moved: bool = False) -> set[RunId]:
+    """Grant what may be granted now. If anything moved, whoever is first now should look too."""
+    found = db.rows(_HELD, (name,))
+    held = Counter(tenant for _, _, tenant, lives in found if lives)
+    for run, step, _, lives in found:
+        if not lives:
+            db.rows(_DROP, (run, step))
+            moved = True
+    [(at_once, starts, span, started)] = db.rows(_LIMIT, (name,))
+    if starts is not None:
+        db.rows(_SET_BACK, (now, name))
+    woken: set[RunId] = set()
+    while (head := _head(db.cursor, name, held)) is not None:
+        if not head.lives or head.id is None:
+            if not db.changed(_DROP, (head.run, head.step)):
+                break  # an index that leads nowhere: `check` tells of it
+            moved = True
+            continue
+        full = at_once is not None and held.total() >= at_once
+        if full or (_start_at(db.cursor, name, starts, span, started) or now) > now:
+            break
+        db.rows(_GRANT, (now, head.run, head.step))
+        held[head.tenant] += 1
+        started += _count_start(db, name, now) if starts is not None else 0
+        woken.add(id_text(head.id))
+    if head is not None and head.id is not None and (moved or woken):
+        woken.add(id_text(head.id))
+    return woken
+
+
+def _count_start(db: Db, name: str, now: int) -> int:
+    [(started, kept)] = db.rows(_COUNT, (name,))
+    db.rows(_START, (name, started, now))
+    db.rows(_FORGET, (name, started - kept))
+    return 1
