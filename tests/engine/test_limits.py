@@ -55,12 +55,15 @@ async def stands(store: SqliteStore) -> LimitRow:
 
 async def test_a_limit_is_never_exceeded_and_is_used_to_the_full(stage: Stage) -> None:
     """Fifty runs that want the same: at most five at once, and five at once where five can."""
-    limit, at_work, most = hf.Limit("five", at_once=5), 0, 0
+    limit, at_work, most, full = hf.Limit("five", at_once=5), 0, 0, asyncio.Event()
 
     async def work(number: int) -> int:
         nonlocal at_work, most
         at_work += 1
         most = max(most, at_work)
+        if at_work == 5:
+            full.set()
+        await soon(full.wait())
         for _ in range(5):
             await asyncio.sleep(0)
         at_work -= 1
