@@ -47,7 +47,7 @@ def test_a_twin_that_looks_at_no_checksum_is_caught(killer: Killer, made: list[t
     """A check that lets a broken twin pass would let a broken Holdfast pass."""
     with scratch() as folder:
         stage = Stage(killer, folder / "trial", twin="blind")
-        assert any(stage.play(*draw(f"{_SEED}/{number}", made)).wrong for number in range(200))
+        assert any(stage.play(*draw(f"{_SEED}/{number}", made)).wrong for number in range(2000))
 
 
 def test_a_log_is_flipped_where_a_crash_cannot_have_torn_it(made: list[tuple[Archive, Archive]]) -> None:

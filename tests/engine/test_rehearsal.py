@@ -187,7 +187,7 @@ async def cut_short(ctx: hf.Context) -> str:
     """Wait a little for a step that never answers."""
     try:
         async with asyncio.timeout(0.01):
-            await ctx.step(programs.never.wait, key="wait")
+            await ctx.step(programs.never, key="wait")
     except TimeoutError:
         return await ctx.step(programs.echo, "in time")
     return "never"
@@ -198,7 +198,7 @@ async def cut_late(ctx: hf.Context) -> str:
     """Wait much longer for it."""
     try:
         async with asyncio.timeout(3 * 86_400):
-            await ctx.step(programs.never.wait, key="wait")
+            await ctx.step(programs.never, key="wait")
     except TimeoutError:
         return await ctx.step(programs.echo, "in time")
     return "never"

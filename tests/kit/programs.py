@@ -12,7 +12,11 @@ world: Counter[str] = Counter()
 """What the steps did to the world, by name."""
 seen: list[str] = []
 coin = itertools.count()
-never = asyncio.Event()
+
+
+async def never() -> None:
+    """Wait for what nobody does, on whichever loop."""
+    await asyncio.get_running_loop().create_future()
 
 
 def forget() -> None:
@@ -166,7 +170,7 @@ async def resting(ctx: hf.Context) -> str:
 @hf.durable
 async def hanging(ctx: hf.Context) -> None:
     """Never come to an end."""
-    await ctx.step(never.wait, key="wait")
+    await ctx.step(never, key="wait")
 
 
 @hf.durable

@@ -28,6 +28,7 @@ _OF_RUNS: Final = (
     "DELETE FROM hf_posts WHERE run = ANY($1)",
     "DELETE FROM hf_chunks WHERE run = ANY($1)",
     "DELETE FROM hf_budgets WHERE run = ANY($1)",
+    "DELETE FROM hf_tickets WHERE run = ANY($1)",
     "DELETE FROM hf_runs WHERE number = ANY($1)",
 )
 # A fork's journal begins with entries of its base. Of a run that is gone they stay while a fork has them.

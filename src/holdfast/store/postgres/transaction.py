@@ -29,12 +29,14 @@ ARRIVED: Final = "DELETE FROM hf_awaited WHERE run = $1 AND seq = $2"
 class PostgresTransaction:
     """What a step with an `hf.Transaction` parameter gets."""
 
-    __slots__ = ("_connection", "_give_up", "_open", "_seconds")
+    __slots__ = ("_connection", "_cut", "_give_up", "_open", "_seconds")
 
     def __init__(self, connection: Plain, deadline_seconds: float) -> None:
         self._connection, self._seconds = connection, deadline_seconds
         self._give_up = time.monotonic() + deadline_seconds
         self._open = True
+        self._cut = False
+        """True once the server ended a statement for its time, which by its clock may be over a moment sooner."""
 
     def execute(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = (), /) -> list[tuple[Any, ...]]:
         """Run one statement and return its rows; parameters stand at `?`, `:name` or `$1`."""
@@ -50,6 +52,7 @@ class PostgresTransaction:
             cursor = self._connection.execute(text.encode(), values or None)
             return cursor.fetchall() if cursor.description else []
         except psycopg.errors.QueryCanceled as error:
+            self._cut = True
             raise TimeoutError(f"the transaction step took longer than {self._seconds:g} s") from error
         except psycopg.OperationalError:
             raise
@@ -63,7 +66,7 @@ class PostgresTransaction:
     @property
     def late(self) -> bool:
         """True when the deadline has passed."""
-        return time.monotonic() > self._give_up
+        return self._cut or time.monotonic() > self._give_up
 
 
 def _check(sql: str) -> None:

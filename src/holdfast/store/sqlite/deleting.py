@@ -21,6 +21,7 @@ _OF_RUN: Final = (
     "DELETE FROM hf_posts WHERE run = ?",
     "DELETE FROM hf_chunks WHERE run = ?",
     "DELETE FROM hf_budgets WHERE run = ?",
+    "DELETE FROM hf_tickets WHERE run = ?",
     "DELETE FROM hf_runs WHERE number = ?",
 )
 # A fork's journal begins with entries of its base. Of a run that is gone they stay while a fork has them.
