@@ -6,9 +6,8 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, suppress
 from datetime import timedelta
-from typing import Any, Final, TypeVar, TypeVarTuple, overload
+from typing import TYPE_CHECKING, Any, Final, TypeVar, TypeVarTuple, overload
 
-from holdfast.client.archive import read_archive
 from holdfast.client.local import LocalClient
 from holdfast.client.protocol import Client, Collected, Ending, Finding, Question, Retention, RunSummary
 from holdfast.client.run import Run
@@ -25,11 +24,13 @@ from holdfast.engine.drive import Surroundings
 from holdfast.engine.function import Durable
 from holdfast.engine.log import Log
 from holdfast.engine.payload import Secrets
-from holdfast.engine.scheduler import Scheduler
 from holdfast.engine.worker import Worker
 from holdfast.store.protocol import Store
 from holdfast.store.start import Start
 from holdfast.store.value import RunRow
+
+if TYPE_CHECKING:
+    from holdfast.engine.scheduler import Scheduler
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -84,6 +85,7 @@ async def open_archive(path: str, wanted: Callable[[RunRow], bool]) -> Store:
         InvalidInput: the file cannot be read, or is no archive.
         Damaged: none that is wanted is sound, and some run of the archive is not.
     """
+    from holdfast.client.archive import read_archive  # lazy: few ask
     from holdfast.store.memory import MemoryStore  # lazy: only who uses it loads it
 
     store, found, wrong = MemoryStore(), False, list[Finding]()
@@ -125,6 +127,8 @@ class Runtime:
         self._client.serves = self._app.serves
         self._client.refusal = self._worker.refusal
         if only is None and self._app.schedules:
+            from holdfast.engine.scheduler import Scheduler  # lazy: only who has schedules loads it
+
             self._scheduler = Scheduler(self._store, list(self._app.schedules.values()), self._begin, around.log)
             self._scheduler.start()
 

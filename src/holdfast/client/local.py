@@ -10,7 +10,6 @@ from uuid import uuid4
 import msgspec
 from msgspec import Raw
 
-from holdfast.client.archive import export_run, read_blob
 from holdfast.client.protocol import (
     Collected,
     Ending,
@@ -22,9 +21,6 @@ from holdfast.client.protocol import (
     ScheduleInfo,
     WorkerInfo,
 )
-from holdfast.client.retention import Cleaning, refusal
-from holdfast.client.schedule import list_schedules
-from holdfast.client.verifying import verify_run
 from holdfast.core import entry as e
 from holdfast.core import limits
 from holdfast.core.checksum import check_chain
@@ -134,6 +130,8 @@ class LocalClient:
         return entry.value if entry.blob is None else decode_any(await self._blob(row, entry))
 
     async def _blob(self, row: RunRow, entry: Any) -> bytes:
+        from holdfast.client.archive import read_blob  # lazy: most values are small
+
         return await read_blob(self._store, row, entry.seq, entry.blob.digest)
 
     async def start(
@@ -406,9 +404,13 @@ class LocalClient:
         ]
 
     async def schedules(self) -> Sequence[ScheduleInfo]:
+        from holdfast.client.schedule import list_schedules  # lazy: few ask
+
         return await list_schedules(self._store, as_time(self._store.now()))
 
     async def export(self, run: RunId) -> AsyncIterator[bytes]:
+        from holdfast.client.archive import export_run  # lazy: few ask
+
         await self._row(run)
         async for line in export_run(self._store, run):
             yield line
@@ -419,6 +421,8 @@ class LocalClient:
             return False
         deleted = await self._store.delete([self._own(run, row).run])
         if run in deleted.kept:
+            from holdfast.client.retention import refusal  # lazy: few ask
+
             raise refusal(row, deleted.kept[run])
         return run in deleted.runs
 
@@ -430,6 +434,8 @@ class LocalClient:
         dry_run: bool = False,
         tell: Callable[[Collected], None] | None = None,
     ) -> Collected:
+        from holdfast.client.retention import Cleaning  # lazy: few ask
+
         return await Cleaning(self._store, self._tenant, policy, tell=tell).run(archive=archive, dry_run=dry_run)
 
     async def describe(self) -> Mapping[str, str]:
@@ -441,6 +447,8 @@ class LocalClient:
     async def verify(
         self, run: RunId | None = None, *, seen: Callable[[RunId], None] | None = None
     ) -> AsyncIterator[Finding]:
+        from holdfast.client.verifying import verify_run  # lazy: few ask
+
         if run is not None:
             for finding in await verify_run(self._store, await self._row(run)):
                 yield finding
