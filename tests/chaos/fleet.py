@@ -23,11 +23,11 @@ from tests.rigs.server import Server
 LEASE_SECONDS: Final = 3.0
 WORKERS: Final = 4
 KILL_SECONDS: Final = 1.0
-THINK_SECONDS: Final = 0.4
+THINK_SECONDS: Final = 0.1
 """How long each run of a campaign takes, so that some are under way whoever dies; a small part of a worker's life, or
 chance alone would kill five workers in a row before one run made any progress, which is what quarantine is for."""
 _MOST_EFFECTS: Final = 5
-_AT_ONCE: Final = 12
+_AT_ONCE: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
