@@ -590,3 +590,18 @@ async def test_a_run_that_is_pinned_to_code_which_is_not_here_is_cancelled(every
         assert await run.cancel("enough")
         assert await ending_of(run) == CANCELLED
     assert called == []
+
+
+async def test_a_cancel_of_a_run_that_was_cancelled_says_that_it_had_ended(stage: Stage) -> None:
+    """Asking twice is asking once while it ends, and comes too late afterwards."""
+
+    @hf.durable
+    async def tale(ctx: hf.Context) -> None:
+        await ctx.sleep(60)
+
+    async with stage.open(tale) as runtime:
+        run = await runtime.start(tale)
+        assert await run.cancel()
+        with pytest.raises(hf.RunError, match="cancelled"):
+            await run.result(timeout=20)
+        assert not await run.cancel()

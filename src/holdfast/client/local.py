@@ -309,6 +309,8 @@ class LocalClient:
         return await self._post(run, SIGNAL, post_key, body) != _FINISHED
 
     async def cancel(self, run: RunId, *, reason: str = "", by: str | None = None) -> bool:
+        if (await self._row(run)).status.terminal:
+            return False  # its own cancel, if there was one, would make this look like a repeat
         return await self._post(run, CANCEL, CANCEL, Control(by, reason)) != _FINISHED
 
     async def pause(self, run: RunId, *, reason: str = "", by: str | None = None) -> bool:
