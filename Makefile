@@ -5,6 +5,8 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
+# How many processes share the tests
+JOBS ?= 2
 # Extra arguments for the command behind a target: make test ARGS="tests/unit -x"
 ARGS ?=
 
@@ -18,7 +20,7 @@ demo: $(VENV)/.default ## watch a run survive being killed
 	@$(BIN)/holdfast demo $(ARGS)
 
 test: $(VENV)/.dev ## run every test, the checks included
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist worksteal $(ARGS)
 
 check: $(VENV)/.dev ## check format, lint, types and import contracts
 	$(BIN)/ruff format --check .

@@ -121,6 +121,18 @@ async def seen(run: hf.Run[Any], wanted: Callable[[Entry], bool]) -> Entry:
     raise AssertionError("the run ended without it")
 
 
+async def seen_often(run: hf.Run[Any], kind: type[Entry], times: int) -> None:
+    """Wait until a run has recorded this many entries of a kind."""
+    met = 0
+
+    def count(entry: Entry) -> bool:
+        nonlocal met
+        met += isinstance(entry, kind)
+        return met == times
+
+    await seen(run, count)
+
+
 async def parked(run: hf.Run[Any], reason: str) -> hf.RunInfo:
     """Return where the run stands once it rests for that reason."""
     await seen(run, lambda entry: isinstance(entry, hf.events.RunParked) and entry.reason == reason)
