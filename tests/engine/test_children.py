@@ -423,6 +423,60 @@ def test_a_plain_program_drives_the_children_of_its_run_and_theirs(stage: Stage)
     assert stage.execute("SELECT count(*) FROM hf_runs WHERE key = 'another' AND fence = 0") == [(1,)]
 
 
+def test_a_plain_program_goes_on_with_a_tree_that_rests(stage: Stage) -> None:
+    """The parents have nothing to do, yet only their code tells whose code the child below them is."""
+    go: hf.Signal[int] = hf.Signal("go", int)
+
+    @hf.durable
+    async def child(ctx: hf.Context) -> int:
+        return await ctx.receive(go)
+
+    @hf.durable
+    async def middle(ctx: hf.Context) -> int:
+        return await ctx.run(child)
+
+    @hf.durable
+    async def tale(ctx: hf.Context) -> int:
+        return await ctx.run(middle)
+
+    async def rest_and_be_told() -> None:
+        async with stage.open(tale, middle, child) as runtime:
+            run = await runtime.start(tale, key="tale")
+            (below,) = spawned(await until_parked(run))
+            (lowest,) = spawned(await until_parked(await runtime.get(below)))
+            await parked(await runtime.get(lowest), "signal")
+        async with stage.open(work=False) as runtime:
+            await (await runtime.get(lowest)).signal(go, 7)
+
+    async def until_parked(run: hf.Run[Any]) -> list[Any]:
+        await parked(run, "child")
+        return await entries_of(run)
+
+    asyncio.run(rest_and_be_told())
+    assert hf.run(tale, key="tale", store=f"sqlite:///{stage.path}") == 7
+
+
+def test_a_plain_program_is_told_which_child_holds_its_run_up(stage: Stage) -> None:
+    """A doubt below is as much an end of what it can do by itself as one of its own."""
+
+    async def pay() -> None:
+        raise ConnectionError("cut")
+
+    @hf.durable
+    async def clerk(ctx: hf.Context) -> None:
+        await ctx.step(pay, effect="once", in_doubt="wait")
+
+    @hf.durable
+    async def tale(ctx: hf.Context) -> None:
+        await ctx.run(clerk)
+
+    with pytest.raises(hf.RunError) as held:
+        hf.run(tale, store=f"sqlite:///{stage.path}")
+    assert held.value.status is hf.Status.WAITING
+    assert held.value.reason.startswith("child: clerk ")
+    assert "0/pay#1 is in doubt" in held.value.reason
+
+
 async def test_what_a_child_is_told_holds_no_secret(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither its input nor a signal: what a parent sends stands in the store."""
     monkeypatch.setenv("TOKEN", "hush-hush")

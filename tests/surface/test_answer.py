@@ -22,6 +22,19 @@ async def buy(ctx: hf.Context, item: str, expires: float | None = None) -> str:
 @hf.durable
 async def both(ctx: hf.Context) -> list[bool]:
     return [bool(told) for told in await ctx.gather(ctx.ask("One?"), ctx.ask("Two?"))]
+
+@hf.durable
+async def pack(ctx: hf.Context) -> str:
+    await ctx.sleep(0.5)
+    return "packed"
+
+@hf.durable
+async def desk(ctx: hf.Context, item: str) -> str:
+    return await ctx.run(buy, item)
+
+@hf.durable
+async def order(ctx: hf.Context, item: str) -> list[str]:
+    return list(await ctx.gather(ctx.run(desk, item), ctx.run(pack)))
 """
 
 
@@ -51,6 +64,17 @@ def test_a_run_that_asks_exits_with_6_and_the_commands_it_prints_answer_it(askin
     assert no.endswith("--no")
     assert asking.copied(yes).status == 0
     assert asking.copied(again).value == "900 by None"
+
+
+def test_a_run_whose_child_asks_exits_with_6_once_nothing_else_goes_on(asking: Shell) -> None:
+    """The question may be anywhere below; whoever copies what is printed sees the run end."""
+    ran = asking("run", "asking.py:order", "tea", "--key", "k")
+    assert ran.status == 6
+    assert "waits for an answer: Buy it?" in ran.err
+    assert "child buy" in ran.err
+    yes, _, again = [line.strip() for line in ran.err.splitlines() if line.startswith("  holdfast ")]
+    assert asking.copied(yes).status == 0
+    assert asking.copied(again).value == ["900 by None", "packed"]
 
 
 def test_what_is_decided_about_is_shown_before_it_is_decided(asking: Shell) -> None:

@@ -111,6 +111,7 @@ class Going:
     _seen: str | int = 0
     _doubted: str | None = None
     _asked: Sequence[Question] = ()
+    _held: RunInfo | None = None
     _watch: Stopwatch = field(default_factory=Stopwatch)
 
     async def drive(self) -> RunInfo:
@@ -129,15 +130,26 @@ class Going:
             with self._spinner():
                 telling = asyncio.create_task(self._tell(client, follow=True))
                 try:
-                    await runtime._wait_or_trouble(self.run)
+                    ending = await runtime._wait_or_trouble(self.run)
                 finally:
                     telling.cancel()
                     await asyncio.gather(telling, return_exceptions=True)
                 await self._tell(client, follow=False)
             info = await client.info(self.run)
-            if info.status is Status.WAITING and info.reason.startswith("ask"):
+            if ending.held_by is not None:
+                self._held = await self._look_at(client, ending.held_by)
+            elif info.status is Status.WAITING and info.reason.startswith("ask"):
                 self._asked = await client.questions(self.run)
             return info
+
+    async def _look_at(self, client: Client, run: RunId) -> RunInfo:
+        """Return how a descendant stands that holds the run up, and keep what it asks or doubts."""
+        self._doubted = None
+        async for event in client.events(run, follow=False):
+            if isinstance(event, ev.RunParked):
+                self._doubted = event.step if event.reason == "doubt" else None
+        self._asked = await client.questions(run)
+        return await client.info(run)
 
     async def _find(self, text: str) -> RunId:
         """Return the run to go on with, having looked before any worker starts."""
@@ -223,23 +235,27 @@ class Going:
             self._say_completed(info)
             self.surface.value(info if self.surface.json else info.result)
             return Exit.FINE
-        data: dict[str, Any] = {"run": info.id, "status": info.status, "reason": info.reason, "error": info.error}
         again = self.asked.again(self.surface, RunId(info.id))
-        if self._doubted is not None and info.status is Status.WAITING:
-            resolve = self.surface.command("resolve", info.id, self._doubted)
+        stuck = self._held or info
+        data: dict[str, Any] = {"run": info.id, "status": info.status, "reason": info.reason, "error": info.error}
+        if self._held is not None:
+            data["held_by"] = self._held.id
+        who = f"run {info.id}" if self._held is None else f"child {shown(stuck.name)} {stuck.id} of run {info.id}"
+        if self._doubted is not None and stuck.status is Status.WAITING:
+            resolve = self.surface.command("resolve", stuck.id, self._doubted)
             ways = [f"{resolve} --value JSON", f"{resolve} --not-done"]
-            message = f"run {info.id} needs a person's word: {info.reason.removeprefix('doubt: ')}"
+            message = f"{who} needs a person's word: {stuck.reason.removeprefix('doubt: ')}"
             data |= {"step": self._doubted, "resolve": ways}
             return self._needs_person(message, "Look whether it happened, and say so:", ways, again, data)
-        if self._asked and info.status is Status.WAITING:
+        if self._asked and stuck.status is Status.WAITING:
             commands = [self.surface.command("answer", question.id) for question in self._asked]
             ways = [f"{command} {word}" for command in commands for word in ("--yes", "--no")]
             data |= {"questions": self._asked, "answer": ways}
-            message = f"run {info.id} waits for an answer: {'; '.join(question.text for question in self._asked)}"
+            message = f"{who} waits for an answer: {'; '.join(question.text for question in self._asked)}"
             return self._needs_person(message, "Answer it:", ways, again, data)
-        show = self.surface.command("show", info.id)
-        verb = "failed" if info.status is Status.FAILED else f"is {info.status}"
-        self.surface.fail("run_error", f"run {info.id} {verb}: {info.reason}", hint=f"What happened:\n  {show}", **data)
+        show = self.surface.command("show", stuck.id)
+        verb = "failed" if stuck.status is Status.FAILED else f"is {stuck.status}"
+        self.surface.fail("run_error", f"{who} {verb}: {stuck.reason}", hint=f"What happened:\n  {show}", **data)
         return Exit.FAILED
 
     def _needs_person(self, message: str, first: str, ways: Sequence[str], again: str, data: dict[str, Any]) -> int:

@@ -10,6 +10,7 @@ from uuid import uuid4
 import msgspec
 from msgspec import Raw
 
+from holdfast.client.held import held_by
 from holdfast.client.protocol import (
     Collected,
     Ending,
@@ -226,6 +227,9 @@ class LocalClient:
                 self._own(run, page.row)
                 if self._at_rest(page.row) or (or_person and _waits_for_person(page.row)):
                     return await self._ending(page)
+                if or_person and (held := await held_by(self._store, page.row, self._is_stuck)) is not None:
+                    reason = f"child: {held.name} {held.run}: {reason_of(held)}"
+                    return Ending(status=status_of(page.row), reason=reason, held_by=held.run)
                 if (refused := self.refusal(run)) is not None:
                     raise refused
                 left = _LOOK_SECONDS
@@ -244,6 +248,9 @@ class LocalClient:
             return not row.is_controlled
         stuck = row.status is Status.WAITING and row.owner is None and row.reason.startswith(_STUCK)
         return stuck and not self._can_go_on(row)
+
+    def _is_stuck(self, row: RunRow) -> bool:
+        return self._at_rest(row) or _waits_for_person(row)
 
     def _can_go_on(self, row: RunRow) -> bool:
         code = self.serves().get(row.name) if self.serves is not None else None

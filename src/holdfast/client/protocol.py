@@ -114,6 +114,8 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     value: bytes = b"null"
     error: dict[str, Any] | None = None
+    held_by: RunId | None = None
+    """The descendant that needs a person or other code before the run can go on."""
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,6 +13,7 @@ from holdfast.engine.contender import Contender, Told, nobody
 from holdfast.engine.course import end, follow, quarantine
 from holdfast.engine.drive import Drive, Surroundings
 from holdfast.engine.function import Durable
+from holdfast.engine.narrow import Narrow
 from holdfast.engine.presence import Presence, introduce
 from holdfast.store.protocol import Store
 from holdfast.store.value import Lease, RunFilter, WorkerRow
@@ -40,7 +41,7 @@ class Worker:
         self._driving: dict[RunId, tuple[asyncio.Task[None], Drive | None]] = {}
         self._lost: set[asyncio.Task[None]] = set()
         """Code that was told to leave because its lease is gone, until it has left."""
-        self._only: set[RunId] | None = None
+        self._only: Narrow | None = None
         self._stopping = self._draining = False
         self._dead: WorkerId | None = None
         """The id under which this worker was declared dead, until it has another."""
@@ -67,7 +68,7 @@ class Worker:
 
     async def start(self, *, only: set[RunId] | None = None) -> None:
         """Become known to the store and begin to claim; `only` narrows it to those runs."""
-        self._only = only
+        self._only = Narrow(self._store, only) if only is not None else None
         await self._presence.join(self._about())
         try:
             await self.reap()
@@ -147,9 +148,11 @@ class Worker:
     async def _claim(self) -> int:
         room = self._concurrency - len(self._driving)
         self._full = room <= 0
-        only = None if self._only is None else [run for run in self._only if run not in self._driving]
+        only = None if self._only is None else [run for run in self._only.runs if run not in self._driving]
         if room <= 0 or only == [] or not self._may_take:
             return 0
+        if self._only is not None:
+            await self._only.rouse()
         # After a death, runs that made no progress are driven one at a time: only the one that kills is charged again.
         suspected = any(drive is None or drive.suspect for _, drive in self._driving.values())
         leases = await self._store.claim(self.id, self._app.serves(), limit=room, runs=only, suspects=not suspected)
