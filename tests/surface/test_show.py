@@ -160,5 +160,5 @@ def test_a_failure_and_a_retry_are_told(shell: Shell) -> None:
     )
     shell("run", "again.py", "--key", "k")
     drawn = shell("show", "--key", "k").out
-    assert re.search(r"✗ flaky#1  repeat .* OSError: busy \(attempt 1, again in", drawn)
+    assert re.search(r"✗ flaky#1  repeat .* OSError: busy  \(again.py:3\) \(attempt 1, again in", drawn)
     assert re.search(r"✓ flaky#1  repeat .* attempt 2", drawn)

@@ -18,6 +18,7 @@ from holdfast.client.protocol import RunInfo
 from holdfast.core.status import Status
 
 _MOST_ACTS: Final = 40
+_MOST_FRAMES: Final = 9
 _HEAD: Final = 25
 _NAME_COLUMNS: Final = 40
 
@@ -63,13 +64,18 @@ def _process(process: Process, before: Process | None, width: int, *, everything
     yield _title(process, before)
     if before is not None:
         kept = f"{counted(process.replayed, 'step')} replayed from the journal, not performed again"
-        said = kept if process.replayed else "nothing was recorded: it begins again"
+        anew = "nothing was recorded: it begins again" if process.begins else "no step had an outcome: it goes on"
+        said = kept if process.replayed else anew
         yield _bar() + mark("↻", "cyan") + Text(said, style="cyan")
     body = process.acts[:-1] if process.end in ("finished", "parked") else process.acts
     told = [act for act in body if act.effect is not None or line_of(act.entry) is not None]
     for act in _shortened(told, everything=everything):
         yield _bar() + (_line(act, width, process) if isinstance(act, Act) else act)
     yield _end(process, dead=dead)
+    last = process.acts[-1].entry if process.acts else None
+    if isinstance(last, ev.RunFinished) and last.error is not None and last.error.traceback is not None:
+        for line in last.error.traceback.splitlines()[-_MOST_FRAMES:]:
+            yield Text(f"    {shown(line)}", style="dim")
 
 
 def _bar() -> Text:

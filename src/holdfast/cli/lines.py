@@ -1,5 +1,9 @@
 """One line for each event, for whoever watches a run."""
 
+import re
+from pathlib import Path
+from typing import Final
+
 from rich.text import Text
 
 from holdfast import events as ev
@@ -9,31 +13,36 @@ from holdfast.cli.wording import duration, step_name
 from holdfast.core.status import Status
 from holdfast.stream.event import Event
 
+_FRAME: Final = re.compile(r'^  File "(.+)", line (\d+)', re.MULTILINE)
 ENDINGS = {Status.COMPLETED: "green", Status.FAILED: "red", Status.CANCELLED: "yellow"}
 
 
 class Stopwatch:
-    """How long each step took: since its intent, or else since the entry before it."""
+    """How long each step and each wait took: since it was begun, or else since the entry before it.
+
+    A step beside others that recorded no beginning has no time: the entry before it may be of any of them.
+    """
 
     def __init__(self) -> None:
         self._last: int | None = None
         self._begun: dict[str, int] = {}
+        self._waits: dict[str, int] = {}
 
     def took(self, event: Event) -> int | None:
         """Return the µs of the step that `event` closes."""
         if isinstance(event, ev.Chunk | ev.PreviewReset):
             return None
-        began, self._last = self._last, event.at
+        last, self._last = self._last, event.at
         if isinstance(event, ev.StepStarted):
-            self._begun[event.step] = event.at
+            (self._waits if event.waits else self._begun)[event.step] = event.at
         if isinstance(event, ev.RunResumed):
-            self._begun.clear()
-        if isinstance(event, ev.StepDoubted):
-            began = self._begun.pop(event.step, None)
-        elif isinstance(event, ev.StepCompleted | ev.StepFailed):
-            began = self._begun.pop(event.step, began)
-        else:
+            self._begun.clear()  # whoever began them died; a wait goes on without anybody
+        if not isinstance(event, ev.StepCompleted | ev.StepFailed | ev.StepDoubted):
             return None
+        began = self._waits.pop(event.step, None) or self._begun.pop(event.step, None)
+        beside = event.step.count("/") > 1
+        if began is None and not beside and not isinstance(event, ev.StepDoubted):
+            began = last
         return event.at - began if began is not None else None
 
 
@@ -120,7 +129,13 @@ def failure(event: ev.StepFailed) -> str:
     again = ""
     if event.retry_at is not None:
         again = f" (attempt {event.attempt}, again in {duration(event.retry_at - event.at)})"
-    return f"{shown(event.error.type)}: {shown(event.error.message)}{again}"
+    return f"{shown(event.error.type)}: {shown(event.error.message)}{place(event.error.traceback)}{again}"
+
+
+def place(trace: str | None) -> str:
+    """Return where an error was raised, in brackets: the innermost file and line that a journal has of it."""
+    frames = _FRAME.findall(trace or "")
+    return f"  ({shown(Path(frames[-1][0]).name)}:{frames[-1][1]})" if frames else ""
 
 
 def doubt(event: ev.StepDoubted) -> str:

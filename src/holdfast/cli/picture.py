@@ -44,6 +44,8 @@ class Process(Struct, kw_only=True):
     began_at: int
     ended_at: int
     worker: str | None = None
+    begins: bool = True
+    """Nothing that the code did was recorded before."""
     replayed: int = 0
     """Steps whose outcome was recorded before: given again from the journal, not performed."""
     acts: list[Act] = field(default_factory=list)
@@ -112,11 +114,15 @@ class _Painter:
     def _resume(self, entry: ev.RunResumed) -> None:
         self._open.clear()
         before = self.processes[-1]
+        if before.end == "parked" and before.worker == entry.worker:
+            before.end = "lost"  # until it comes to another end: it rested, and went on in the same process
+            return
         process = Process(
             number=before.number + 1,
             began_at=entry.at,
             ended_at=entry.at,
             worker=entry.worker,
+            begins=not any(process.acts for process in self.processes),
             replayed=len(self._recorded),
         )
         self.processes.append(process)

@@ -187,7 +187,8 @@ class Going:
             self._note(event)
             if event.id == str(before.last_seq):
                 break
-        said = "nothing was recorded before: it begins again"
+        begun = before.last_seq > 1
+        said = "no step had an outcome: it goes on" if begun else "nothing was recorded before: it begins again"
         if recorded:
             said = f"{counted(recorded, 'step')} recorded before, not performed again"
         if before.status.terminal:

@@ -56,7 +56,10 @@ class Run(Generic[R]):
             RunError: it holds none.
         """
         if ending.status is not Status.COMPLETED:
-            raise RunError(run=self.id, status=ending.status, reason=ending.reason, error=ending.error)
+            error = RunError(run=self.id, status=ending.status, reason=ending.reason, error=ending.error)
+            if ending.error is not None and (trace := ending.error.get("traceback")):
+                error.add_note(f"It was raised in the run's own code:\n{trace}")
+            raise error
         return cast(R, (self._codec or _ANY).decode(ending.value, f"the result of run {self.id}"))
 
     async def value(self, event: Event) -> Any:

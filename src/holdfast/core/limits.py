@@ -16,6 +16,8 @@ NESTING: Final = 200
 """How deep lists and objects may nest in a payload."""
 ERROR_BYTES: Final = 16 * 1024
 """An error's message is cut to this size in the journal."""
+TRACE_BYTES: Final = 4 * 1024
+"""Where an error was raised is cut to this size in the journal, from its beginning."""
 PAGE_ENTRIES: Final = 512
 PAGE_BYTES: Final = 1024 * 1024
 """A page of entries ends at whichever comes first; a single larger entry is a page of its own."""

@@ -20,7 +20,8 @@ from holdfast.core.status import Status
 from holdfast.engine.context import Context
 from holdfast.engine.drive import Continued, Drive, refusals
 from holdfast.engine.function import Durable
-from holdfast.engine.payload import error_info, is_failure, message_of, raised, store_value
+from holdfast.engine.payload import is_failure, message_of, raised, store_value
+from holdfast.engine.trace import traced
 from holdfast.store.value import Commit, RowChange, RunRow
 
 
@@ -140,6 +141,9 @@ async def _run(drive: Drive, function: Durable[Any, *tuple[Any, ...]], body: byt
         await drive.rest(Status.WAITING, "diverged", due_at=now, detail=str(drive.refused), code=drive.code)
     elif ending is not None:
         await drive.finish(ending, blobs)
+        if ending.error is not None:
+            # Not `exc_info`: the error itself may hold a secret.
+            drive.log.error("the run failed", error=ending.reason, exception=ending.error.traceback or "")
     else:
         return continued
     return None
@@ -154,7 +158,7 @@ async def _continue(drive: Drive, continued: Continued) -> None:
 
 
 def _failure(error: BaseException, drive: Drive) -> e.RunFinished:
-    info = error_info(error, drive.secrets)
+    info = traced(error, drive.secrets)
     return e.RunFinished(status=Status.FAILED, reason=f"{info.type}: {info.message}"[:500], error=info)
 
 

@@ -24,8 +24,9 @@ from holdfast.engine.chunks import Stream
 from holdfast.engine.drive import Drive
 from holdfast.engine.function import Policy, StepCode, look_at
 from holdfast.engine.limits import take_slot
-from holdfast.engine.payload import error_info, is_failure, load_value, store_value
+from holdfast.engine.payload import is_failure, load_value, store_value
 from holdfast.engine.step import Step
+from holdfast.engine.trace import traced
 from holdfast.journal import replay as r
 from holdfast.store.protocol import Transaction
 from holdfast.store.value import Post
@@ -285,7 +286,7 @@ class StepCall:
             why = "timeout" if isinstance(error, TimeoutError) and self.timeout is not None else "error"
             timeout = int(self.timeout * 1e6) if self.timeout is not None else None
             return await self._doubt(why, r.Interrupted(self.effect, attempt, started_at, timeout), error)
-        info = error_info(error, self.drive.secrets)
+        info = traced(error, self.drive.secrets)
         retry_at = self._retry_at(error, attempt)
         await self.drive.write(
             e.StepFailed(step=self.key, digest=self.digest, attempt=attempt, error=info, retry_at=retry_at),
@@ -345,7 +346,7 @@ class StepCall:
     # Doubt
 
     async def _doubt(self, why: str, sent: r.Interrupted, error: BaseException | None) -> Any:
-        info = error_info(error, self.drive.secrets) if error is not None else None
+        info = traced(error, self.drive.secrets) if error is not None else None
         entry = e.StepDoubted(step=self.key, why=why, attempt=sent.attempt, error=info)
         await self.drive.write(entry, **self._over())
         return await self._resolve(r.InQuestion(sent.attempt, sent.started_at, sent.timeout, entry.sentence))
