@@ -49,7 +49,7 @@ async def test_an_error_is_kept_with_the_places_of_the_users_code_that_it_came_t
         frames = [line.rpartition(" in ")[2] for line in trace.splitlines() if line.startswith("  File ")]
         assert frames == [outermost, "deepest"]
         assert trace.endswith("KeyError: 'lost'")
-    assert ending.error.traceback in told.__notes__[0]
+    assert str(ending.error.traceback) in told.__notes__[0]
 
 
 async def test_the_places_of_an_error_hold_no_secret_and_are_bounded(

@@ -194,3 +194,22 @@ async def cleaning(ctx: hf.Context) -> str:
 async def clean() -> None:
     """Clean up."""
     seen.append("cleaned")
+
+
+PAID: hf.Signal[int] = hf.Signal("paid", int)
+
+
+@hf.durable
+async def clerk(ctx: hf.Context) -> int | None:
+    """Wait for a signal, as a child."""
+    return await ctx.receive(PAID, timeout=3600.0)
+
+
+@hf.durable
+async def deal(ctx: hf.Context) -> list[Any]:
+    """Ask, wait twice, and let a child wait."""
+    told = await ctx.ask("Go on?", show={"price": 9})
+    return [bool(told), *await ctx.gather(ctx.receive(PAID, timeout=60.0), ctx.run(clerk))]
+
+
+DEALING = hf.App(clerk, deal)

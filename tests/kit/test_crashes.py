@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 import holdfast as hf
-from holdfast.core.errors import InvalidInput
+from holdfast.core.errors import InvalidInput, InvalidValue
 from holdfast.testing import Ended, NotSurvived, every_crash
 from holdfast.testing.life import Lived
+from holdfast.testing.outside import Outside
 from holdfast.testing.process_stage import ProcessStage
 from holdfast.testing.stage import MemoryStage
 from holdfast.testing.verdict import judge
@@ -234,7 +235,7 @@ async def test_a_life_knows_what_was_recorded_when_it_began(stage: Any) -> None:
     third: Seen = [([], [one, two]), ([one, two], [])]
 
     def play() -> list[Seen]:
-        with stage(programs.simple, ["acme"], hf.App(programs.simple), seconds=30) as playing:
+        with stage(programs.simple, ["acme"], hf.App(programs.simple), Outside(), seconds=30) as playing:
             found: list[Seen] = []
             while (lives := playing.trial(len(found) + 1)[1])[1:]:
                 found.append([(_keys(lived.recorded), _keys(lived.performed)) for lived in lives])
@@ -288,3 +289,34 @@ class TestProcesses:
 
         with pytest.raises(InvalidInput, match="must stand at the top of a module"):
             await every_crash(local, processes=True)
+
+
+@pytest.mark.parametrize("processes", [False, True])
+async def test_what_a_program_waits_for_is_sent_and_answered_whatever_dies(processes: bool) -> None:
+    """Each wait gets its value once, children's too, before its time is over."""
+    survived = await every_crash(
+        programs.deal, app=programs.DEALING, signals={programs.PAID: 9}, answers=True, processes=processes
+    )
+    assert survived.unbroken.result == [True, 9, 9]
+    assert survived.crashes > 20
+
+
+async def test_who_answers_is_given_the_question() -> None:
+    """So that a test may say no to one and yes to another."""
+    asked: list[Any] = []
+
+    def refuse(question: Any) -> bool:
+        asked.append((question.text, question.show))
+        return False
+
+    survived = await every_crash(programs.deal, app=programs.DEALING, answers=refuse)
+    assert survived.unbroken.result == [False, None, None]
+    assert set(map(str, asked)) == {str(("Go on?", {"price": 9}))}
+
+
+async def test_a_signal_that_does_not_take_its_value_is_refused() -> None:
+    """Before anything is run."""
+    with pytest.raises(InvalidValue, match="signal paid"):
+        await every_crash(programs.deal, signals={programs.PAID: "nine"})
+    with pytest.raises(InvalidInput, match="signals="):
+        await every_crash(programs.deal, signals={9: 9})

@@ -7,10 +7,11 @@ from typing import Any
 import click
 from rich.text import Text
 
+from holdfast.cli.completion import complete_question
 from holdfast.cli.control import follow_up, is_worked
 from holdfast.cli.exits import Exit
 from holdfast.cli.lines import mark
-from holdfast.cli.options import common, complete_question, json_of
+from holdfast.cli.options import common, json_of
 from holdfast.cli.questions import lines_of, list_questions
 from holdfast.cli.saying import by as by_whom
 from holdfast.cli.store import find_run, open_client

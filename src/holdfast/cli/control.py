@@ -8,7 +8,7 @@ from rich.text import Text
 from holdfast.cli.exits import Exit
 from holdfast.cli.lines import mark
 from holdfast.cli.liveness import is_alive
-from holdfast.cli.options import common, run_argument
+from holdfast.cli.options import common, key_option, run_argument
 from holdfast.cli.saying import by as by_whom
 from holdfast.cli.store import find_run, open_client
 from holdfast.cli.surface import Surface
@@ -19,7 +19,6 @@ from holdfast.core.status import Status
 
 _NO_WORKER: Final = "no worker is running: the run goes on when its program next runs"
 _WORKER: Final = "the run goes on as soon as a worker that knows its program takes it up"
-_KEY: Final = click.option("--key", metavar="KEY", help="The run by its key.")
 _BY: Final = click.option("--by", metavar="WHO", help="Who asks for it; kept in the journal.")
 _REASON: Final = click.option("--reason", metavar="TEXT", default="", help="Why; kept in the journal.")
 
@@ -69,7 +68,7 @@ _LATER: Final = "it is heeded when its program next runs"
 
 @click.command("cancel")
 @run_argument(required=False)
-@_KEY
+@key_option
 @_REASON
 @_BY
 @common()
@@ -84,7 +83,7 @@ async def cancel(surface: Surface, *, run: str | None, key: str | None, reason: 
 
 @click.command("pause")
 @run_argument(required=False)
-@_KEY
+@key_option
 @_REASON
 @_BY
 @common()
@@ -99,7 +98,7 @@ async def pause(surface: Surface, *, run: str | None, key: str | None, reason: s
 
 @click.command("resume")
 @run_argument(required=False)
-@_KEY
+@key_option
 @_BY
 @common()
 async def resume(surface: Surface, *, run: str | None, key: str | None, by: str | None) -> int:
@@ -116,7 +115,7 @@ async def resume(surface: Surface, *, run: str | None, key: str | None, by: str 
 
 @click.command("retry")
 @run_argument(required=False)
-@_KEY
+@key_option
 @_BY
 @common()
 async def retry(surface: Surface, *, run: str | None, key: str | None, by: str | None) -> int:

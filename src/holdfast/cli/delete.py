@@ -5,14 +5,14 @@ from rich.text import Text
 
 from holdfast.cli.exits import Exit
 from holdfast.cli.lines import mark
-from holdfast.cli.options import common, run_argument
+from holdfast.cli.options import common, key_option, run_argument
 from holdfast.cli.store import find_run, open_client
 from holdfast.cli.surface import Surface
 
 
 @click.command("delete")
 @run_argument(required=False)
-@click.option("--key", metavar="KEY", help="The run by its key.")
+@key_option
 @common()
 async def delete(surface: Surface, *, run: str | None, key: str | None) -> int:
     """Delete a run that has ended, with its journal.

@@ -5,14 +5,14 @@ import sys
 import click
 
 from holdfast.cli.exits import Exit
-from holdfast.cli.options import common, run_argument
+from holdfast.cli.options import common, key_option, run_argument
 from holdfast.cli.store import find_run, open_client
 from holdfast.cli.surface import Surface
 
 
 @click.command("export")
 @run_argument(required=False)
-@click.option("--key", metavar="KEY", help="The run by its key.")
+@key_option
 @common()
 async def export(surface: Surface, *, run: str | None, key: str | None) -> int:
     """Print a run as an archive: JSON lines, with its journal as stored and all that it names.

@@ -8,6 +8,7 @@ from typing import Final
 import click
 from rich.text import Text
 
+from holdfast.cli.completion import complete_file, complete_name
 from holdfast.cli.exits import Exit
 from holdfast.cli.lines import mark
 from holdfast.cli.options import common
@@ -50,9 +51,11 @@ def _statuses(context: click.Context, parameter: click.Parameter, text: str | No
     "--older-than", metavar="TIME", required=True, callback=_duration, help="Ended longer ago: 30d, 12h, 90m."
 )
 @click.option("--status", "statuses", metavar="STATUS,…", callback=_statuses, help="Only runs that ended so.")
-@click.option("--name", metavar="NAME", help="Only runs of this function.")
+@click.option("--name", metavar="NAME", help="Only runs of this function.", shell_complete=complete_name)
 @click.option("--keep", type=click.IntRange(0), default=0, metavar="N", help="Keep the newest N of each name.")
-@click.option("--archive", metavar="FILE", help="Add each run to this file before it goes.")
+@click.option(
+    "--archive", metavar="FILE", help="Add each run to this file before it goes.", shell_complete=complete_file
+)
 @click.option("--dry-run", is_flag=True, help="Only tell what would go.")
 @common()
 def gc(

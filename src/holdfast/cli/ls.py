@@ -6,6 +6,7 @@ from typing import Final
 import click
 from rich.text import Text
 
+from holdfast.cli.completion import complete_name
 from holdfast.cli.exits import Exit
 from holdfast.cli.liveness import dead_runs
 from holdfast.cli.options import common, labels_of
@@ -36,7 +37,7 @@ _OTHERS: Final = (("workers", list_workers), ("schedules", list_schedules), ("qu
 
 @click.command("ls")
 @click.option("--status", type=click.Choice([str(status) for status in Status]), help="Only runs that stand so.")
-@click.option("--name", metavar="NAME", help="Only runs of this function.")
+@click.option("--name", metavar="NAME", help="Only runs of this function.", shell_complete=complete_name)
 @click.option("--label", "labels", metavar="NAME=VALUE", multiple=True, help="Only runs so labelled; may be repeated.")
 @click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="How many.")
 @click.option("--before", metavar="RUN", help="Only runs older than this one: the next page.")

@@ -9,17 +9,14 @@ from typing import Any, Final, TypeVar
 
 import click
 import msgspec
-from click.shell_completion import CompletionItem
 
+from holdfast.cli.completion import address_of, complete_file, complete_key, complete_run
 from holdfast.cli.exits import Exit
-from holdfast.cli.store import open_client
 from holdfast.cli.surface import Surface, shown
-from holdfast.client.protocol import Client
-from holdfast.core.errors import HoldfastError, InvalidInput
+from holdfast.core.errors import InvalidInput
 from holdfast.runtime import DEFAULT_STORE
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-_COMPLETIONS: Final = 50
 
 
 def common(*, store: bool = True) -> Callable[[Command], Command]:
@@ -29,7 +26,7 @@ def common(*, store: bool = True) -> Callable[[Command], Command]:
         @wraps(function)
         def call(*, json: bool, quiet: bool, **rest: Any) -> Any:
             named = rest.pop("store", None)
-            surface = Surface(_address(named), json, quiet, named)
+            surface = Surface(address_of(named), json, quiet, named)
             try:
                 done = function(surface, **rest)
                 return asyncio.run(done) if isinstance(done, Coroutine) else done
@@ -55,19 +52,18 @@ def common(*, store: bool = True) -> Callable[[Command], Command]:
     return decorate
 
 
-def _address(named: str | None) -> str:
-    return named or os.environ.get("HOLDFAST_STORE") or DEFAULT_STORE
-
-
 _STORE_HELP: Final = f"Where the runs are. Else HOLDFAST_STORE, else {DEFAULT_STORE}."
 
 
 def run_argument(*, required: bool = True) -> Callable[[Command], Command]:
     """Take a run, by its id or the first eight or more characters of it."""
-    return click.argument("run", metavar="RUN", required=required, shell_complete=_complete_run)
+    return click.argument("run", metavar="RUN", required=required, shell_complete=complete_run)
 
 
-archive_option: Final = click.option("--archive", metavar="FILE", help="The run as an archive holds it.")
+archive_option: Final = click.option(
+    "--archive", metavar="FILE", help="The run as an archive holds it.", shell_complete=complete_file
+)
+key_option: Final = click.option("--key", metavar="KEY", help="The run by its key.", shell_complete=complete_key)
 
 
 def labels_of(texts: tuple[str, ...]) -> dict[str, str]:
@@ -91,36 +87,3 @@ def json_of(what: str, text: str) -> Any:
         option = f"{what} " if what.startswith("--") else ""
         refused.hint = f"Text is written in quotes: {option}'\"{shown(text)}\"'"
         raise refused from None
-
-
-def _complete_run(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    async def look(client: Client) -> list[CompletionItem]:
-        runs = [run for run in await client.runs(limit=_COMPLETIONS) if run.id.startswith(incomplete)]
-        return [CompletionItem(run.id, help=f"{run.name} {run.status}") for run in runs]
-
-    return _looked_up(context, look)
-
-
-def complete_question(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Offer the open questions."""
-
-    async def look(client: Client) -> list[CompletionItem]:
-        found = [question for question in await client.questions() if question.id.startswith(incomplete)]
-        return [CompletionItem(question.id, help=shown(question.text)) for question in found]
-
-    return _looked_up(context, look)
-
-
-def _looked_up(
-    context: click.Context, look: Callable[[Client], Coroutine[Any, Any, list[CompletionItem]]]
-) -> list[CompletionItem]:
-    address = _address(context.params.get("store"))
-
-    async def looked() -> list[CompletionItem]:
-        async with open_client(address) as client:
-            return await look(client)
-
-    try:
-        return asyncio.run(looked())
-    except HoldfastError:
-        return []

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from holdfast import events as ev
 from holdfast.cli.arguments import read_arguments, read_input
+from holdfast.cli.completion import complete_file, complete_key
 from holdfast.cli.exits import Exit
 from holdfast.cli.lines import Stopwatch, line_of, mark
 from holdfast.cli.options import common, labels_of
@@ -52,9 +53,14 @@ class Asked:
 
 
 @click.command("run")
-@click.argument("target", metavar="TARGET")
+@click.argument("target", metavar="TARGET", shell_complete=complete_file)
 @click.argument("args", metavar="[ARG]...", nargs=-1)
-@click.option("--key", metavar="KEY", help="The run's own key: the same key goes on with the same run.")
+@click.option(
+    "--key",
+    metavar="KEY",
+    help="The run's own key: the same key goes on with the same run.",
+    shell_complete=complete_key,
+)
 @click.option("--input", "input_", metavar="JSON", help="The arguments as one JSON object; - reads it from stdin.")
 @click.option("--label", "labels", metavar="NAME=VALUE", multiple=True, help="A label to find it by; may be repeated.")
 @click.option("--resume", metavar="RUN", help="Go on with a run that has no key.")

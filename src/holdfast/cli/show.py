@@ -8,7 +8,7 @@ from holdfast.cli.drawing import draw_run
 from holdfast.cli.exits import Exit
 from holdfast.cli.family import Family, lines_of
 from holdfast.cli.liveness import dead_runs
-from holdfast.cli.options import archive_option, common, run_argument
+from holdfast.cli.options import archive_option, common, key_option, run_argument
 from holdfast.cli.picture import paint
 from holdfast.cli.store import find_run, open_source
 from holdfast.cli.surface import Surface
@@ -19,7 +19,7 @@ from holdfast.core.status import Status
 
 @click.command("show")
 @run_argument(required=False)
-@click.option("--key", metavar="KEY", help="The run by its key.")
+@key_option
 @archive_option
 @click.option("--all", "everything", is_flag=True, help="Leave no step out, however many there are.")
 @common()

@@ -10,7 +10,7 @@ from rich.text import Text
 from holdfast import events as ev
 from holdfast.cli.exits import Exit
 from holdfast.cli.lines import Stopwatch, line_of
-from holdfast.cli.options import archive_option, common, run_argument
+from holdfast.cli.options import archive_option, common, key_option, run_argument
 from holdfast.cli.store import find_run, open_source
 from holdfast.cli.surface import Surface, brief, shown
 from holdfast.cli.wording import clock
@@ -21,7 +21,7 @@ from holdfast.stream.event import Event
 
 @click.command("tail")
 @run_argument(required=False)
-@click.option("--key", metavar="KEY", help="The run by its key.")
+@key_option
 @archive_option
 @click.option("--after", metavar="CURSOR", help="Only what follows this event id.")
 @click.option("--follow/--no-follow", default=True, help="Wait for more until the run has ended (the default), or not.")

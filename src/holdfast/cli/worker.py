@@ -14,6 +14,7 @@ from typing import IO, Any, Final
 import click
 from rich.text import Text
 
+from holdfast.cli.completion import complete_file
 from holdfast.cli.exits import Exit
 from holdfast.cli.lines import mark
 from holdfast.cli.liveness import is_alive
@@ -36,7 +37,7 @@ _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 @click.command("worker")
-@click.argument("targets", metavar="TARGET...", nargs=-1)
+@click.argument("targets", metavar="TARGET...", nargs=-1, shell_complete=complete_file)
 @click.option(
     "--concurrency", metavar="N", type=click.IntRange(1), default=64, show_default=True, help="Runs driven at once."
 )

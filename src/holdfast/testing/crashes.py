@@ -2,17 +2,18 @@
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import Final, TypeVar, TypeVarTuple
+from typing import Any, Final, TypeVar, TypeVarTuple
 
 from holdfast.core.errors import InvalidInput
 from holdfast.core.retry import checked_seconds
 from holdfast.engine.app import App
 from holdfast.engine.function import Durable
 from holdfast.testing.life import Ended
+from holdfast.testing.outside import Answers, outside
 from holdfast.testing.process_stage import ProcessStage
 from holdfast.testing.stage import MemoryStage, Played
 from holdfast.testing.verdict import NotSurvived, judge, judge_unbroken
@@ -40,6 +41,8 @@ async def every_crash(
     app: App | None = None,
     check: Check | None = None,
     setup: Callable[[], object] | None = None,
+    signals: Mapping[Any, Any] | None = None,
+    answers: Answers = None,
     allow_doubt: bool = False,
     processes: bool = False,
     timeout: float | timedelta = 30.0,
@@ -48,8 +51,10 @@ async def every_crash(
 
     After each crash the run must come to the same result, perform no step again whose outcome was recorded, and perform
     no `once` step twice. `check` is given each ending, the unbroken one too; it raises, or returns False, if something
-    is wrong. `setup` is called before each trial, to put back what the steps change. `allow_doubt` accepts that a crash
-    leaves a `once` step in doubt. A trial may take `timeout`.
+    is wrong. `setup` is called before each trial, to put back what the steps change. A run that waits for one of
+    `signals` is sent its value before any time passes, and every question is answered by `answers`: a bool, or a
+    function of the question. `allow_doubt` accepts that a crash leaves a `once` step in doubt. A trial may take
+    `timeout`.
 
     Without `processes` the crashes happen in this process, on a store in memory: a life has an event loop of its own,
     whose tasks are never resumed. With it a real process is killed, on a file; function and app must then stand at the
@@ -65,7 +70,8 @@ async def every_crash(
     seconds = checked_seconds("timeout=", timeout, least=1e-6)
     stage = partial(ProcessStage, alone=alone) if processes else MemoryStage
     campaign = _Campaign(check, setup, allow_doubt)
-    return await asyncio.to_thread(campaign.run, lambda: stage(what, args, app, seconds=seconds))
+    others = outside(signals, answers)
+    return await asyncio.to_thread(campaign.run, lambda: stage(what, args, app, others, seconds=seconds))
 
 
 class _Campaign:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 
@@ -21,6 +21,7 @@ from holdfast.store.value import Lease, RunFilter
 from holdfast.stream.feed import feed
 from holdfast.testing.clock import MovingClock
 from holdfast.testing.opening import ClockedRuntime
+from holdfast.testing.outside import Outside
 
 _ALL: Final = 100_000
 Step = tuple[str, str]
@@ -54,8 +55,8 @@ def witnessed(lived: Lived) -> Iterator[None]:
         witness.performed = before
 
 
-async def live(store: Store, app: App, run: RunId, clock: MovingClock, *, seconds: float) -> None:
-    """Drive what is in the store until `run` has ended or nothing will ever move it.
+async def live(store: Store, app: App, run: RunId, clock: MovingClock, others: Outside, *, seconds: float) -> None:
+    """Drive what is in the store until `run` has ended or nothing will ever move it, neither time nor the others.
 
     Raises:
         Stuck: it takes longer than `seconds`.
@@ -63,10 +64,13 @@ async def live(store: Store, app: App, run: RunId, clock: MovingClock, *, second
     # Silent: what one life would log, hundreds would log again, and the dead that their loop stands still.
     runtime = ClockedRuntime(store, app, clock, jumps=True, log=SILENT)
     try:
+        timed = runtime._timed
+        if not others.is_nobody:
+            timed.before_time = lambda: others.act(cast(Store, timed))
         await runtime._start_working(None)
         waits: set[asyncio.Future[Any]] = {
-            asyncio.ensure_future(runtime.client.wait(run, or_person=True)),
-            asyncio.ensure_future(runtime._timed.idle.wait()),
+            asyncio.ensure_future(runtime.client.wait(run, or_person=others.answers is None)),
+            asyncio.ensure_future(timed.idle.wait()),
         }
         ended, left = await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         for each in left:

@@ -23,6 +23,7 @@ from holdfast.testing.clock import MovingClock
 from holdfast.testing.forkserver import Target
 from holdfast.testing.killer import AtPoint, Killer
 from holdfast.testing.life import Ended, Lived, Stuck, live, look, recorded_steps
+from holdfast.testing.outside import Outside
 from holdfast.testing.stage import Played, create
 
 
@@ -44,11 +45,18 @@ class ProcessStage:
     """Trials of one program, one after the other, each in a folder of its own."""
 
     def __init__(
-        self, what: Durable[Any, *tuple[Any, ...]], args: Sequence[Any], app: App, *, alone: bool, seconds: float
+        self,
+        what: Durable[Any, *tuple[Any, ...]],
+        args: Sequence[Any],
+        app: App,
+        others: Outside,
+        *,
+        alone: bool,
+        seconds: float,
     ) -> None:
         function = _place_of(what)
         self._program = _Program(function, None if alone else _place_of(app))
-        self._seconds = seconds
+        self._others, self._seconds = others, seconds
         memory = Path("/dev/shm")
         self._folder = tempfile.TemporaryDirectory(prefix="holdfast-", dir=memory if memory.is_dir() else None)
         self._origin = Path(self._folder.name, "origin")
@@ -87,7 +95,9 @@ class ProcessStage:
 
     def _play(self, place: Path, ledger: Path, die: AtPoint | None) -> Any:
         store = str(place / "store.db")
-        return self._killer.run(play, self._program, store, self._run, str(ledger), self._seconds, die=die)
+        return self._killer.run(
+            play, self._program, store, self._run, str(ledger), self._others, self._seconds, die=die
+        )
 
 
 async def _create(folder: Path, what: Durable[Any, *tuple[Any, ...]], args: Sequence[Any], app: App) -> RunId:
@@ -98,7 +108,7 @@ async def _create(folder: Path, what: Durable[Any, *tuple[Any, ...]], args: Sequ
         await store.close()
 
 
-async def play(program: _Program, path: str, run: RunId, ledger: str, seconds: float) -> Ended:
+async def play(program: _Program, path: str, run: RunId, ledger: str, others: Outside, seconds: float) -> Ended:
     """Be one life; what it finds and performs is written where the parent reads it, even if it is killed."""
     app, clock = program.load(), MovingClock()
     file = os.open(ledger, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -114,7 +124,7 @@ async def play(program: _Program, path: str, run: RunId, ledger: str, seconds: f
         clock.advance_to(max(clock(), row.updated_at))
     stuck = None
     try:
-        await live(store, app, run, clock, seconds=seconds)
+        await live(store, app, run, clock, others, seconds=seconds)
     except Stuck as error:
         stuck = str(error)
     store = await SqliteStore.open(path, clock=clock)

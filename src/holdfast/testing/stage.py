@@ -14,6 +14,7 @@ from holdfast.store.protocol import Store
 from holdfast.testing.clock import MovingClock
 from holdfast.testing.life import Ended, Lived, Stuck, live, look, recorded_steps, witnessed
 from holdfast.testing.mortal import MortalLoop, MortalStore
+from holdfast.testing.outside import Outside
 
 KEY: Final = "every-crash"
 Played = tuple[Ended, Sequence[Lived]]
@@ -28,8 +29,10 @@ async def create(store: Store, what: Durable[Any, *tuple[Any, ...]], args: Seque
 class MemoryStage:
     """Trials of one program, one after the other."""
 
-    def __init__(self, what: Durable[Any, *tuple[Any, ...]], args: Sequence[Any], app: App, *, seconds: float) -> None:
-        self._app, self._seconds = app, seconds
+    def __init__(
+        self, what: Durable[Any, *tuple[Any, ...]], args: Sequence[Any], app: App, others: Outside, *, seconds: float
+    ) -> None:
+        self._app, self._others, self._seconds = app, others, seconds
         self._origin = MemoryStore(clock=MovingClock())
         self._run = asyncio.run(create(self._origin, what, args, app))
         self._loops: list[MortalLoop] = []
@@ -71,7 +74,8 @@ class MemoryStage:
         lives[-1].recorded += [step async for step in recorded_steps(store)]
         stuck = None
         try:
-            await live(store, self._app, self._run, clock, seconds=self._seconds)
+            others = Outside(self._others.signals, self._others.answers)
+            await live(store, self._app, self._run, clock, others, seconds=self._seconds)
         except Stuck as error:
             stuck = str(error)
         found = await look(store, self._run, lives, crash)

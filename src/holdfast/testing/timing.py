@@ -1,7 +1,7 @@
 """A store whose time stands still, and moves on to what is due next once everybody waits for it."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
@@ -32,6 +32,8 @@ class TimedStore:
         self._stirred = asyncio.Event()
         self._hand: asyncio.Task[None] | None = None
         self._deaf: Callable[[], None] | None = None
+        self.before_time: Callable[[], Awaitable[bool]] | None = None
+        """What may still happen when there is nothing to do, before the clock moves; it says whether it did."""
         self.idle = asyncio.Event()
         """Set while a run is waited for that nothing will move: nothing is driven, and nothing will ever be due."""
 
@@ -99,6 +101,8 @@ class TimedStore:
                 continue
             due_at = await self._next_due()
             if due_at is None or self._stirred.is_set() or not self._everybody_waits():
+                continue
+            if self.before_time is not None and await self.before_time():
                 continue
             if due_at == _NEVER:
                 self.idle.set()
