@@ -123,7 +123,7 @@ class LocalClient:
         page = await self._store.read(row.run, Cursor(seq - 1), chunks=False, limit=1)
         if not page.entries:
             raise Damaged(run=row.run, seq=seq, what=f"entry {seq} is missing")
-        check_chain(row.run, page.previous, page.entries[:1], seq - 1)
+        check_chain(row.run, page.previous, page.entries[:1], seq - 1, page.shares)
         return read_entry(row.run, page.entries[0])
 
     async def _value(self, row: RunRow, entry: Any) -> Any:
@@ -498,7 +498,7 @@ def _finished(page: Page) -> RunFinished:
     row = page.row
     if not page.entries:
         raise Damaged(run=row.run, seq=row.last_seq, what=f"entry {row.last_seq} is missing")
-    head = check_chain(row.run, page.previous, page.entries[:1], row.last_seq - 1)
+    head = check_chain(row.run, page.previous, page.entries[:1], row.last_seq - 1, page.shares)
     if head != row.head:
         raise Damaged(run=row.run, seq=row.last_seq, what="the row knows another last entry")
     last = read_entry(row.run, page.entries[0])
