@@ -13,7 +13,7 @@ class LooseEnds(Struct, frozen=True, kw_only=True):
     """What a fork does not simply inherit, by step key."""
 
     reopened: list[str] = []
-    """Failed; to be tried again, under the idempotency key of the first attempt."""
+    """Failed; to be tried again, under the idempotency key of the first attempt. A child goes on from its own past."""
     doubted: list[str] = []
     """Begun with the effect `once`, and nobody knows what came of it."""
     children: list[str] = []
@@ -125,9 +125,9 @@ class History:
         tail = [(step, place.stands) for step, place in self._places.items() if self._is_behind_all(step, place)]
         failed = [step for step, stands in tail if stands in (_Stands.FAILED, _Stands.CANCELLED)]
         unknown = [step for step, stands in tail if stands is _Stands.UNKNOWN]
-        return LooseEnds(
-            reopened=failed, doubted=[*loose.doubted, *unknown], children=loose.children, questions=loose.questions
-        )
+        # What its children did is not to be done again either: each is taken up where it was left.
+        reopened = [*failed, *(step for step in loose.children if step not in failed)]
+        return LooseEnds(reopened=reopened, doubted=[*loose.doubted, *unknown], questions=loose.questions)
 
     def _loose(self, what: str) -> list[tuple[str, _Place]]:
         places = self._places.items()

@@ -102,7 +102,9 @@ class Spawned(Struct, frozen=True):
 
 
 class Anew(Struct, frozen=True):
-    """A child of the run that this one was forked from stands here: spawn another."""
+    """A child of the run that this one was forked from stands here: spawn another, from the past of `child` if any."""
+
+    child: str | None = None
 
 
 class Settled(Struct, frozen=True):
@@ -292,8 +294,10 @@ class Replay:
                 self._forget(record)
 
     def _reopen(self, record: _Record) -> None:
-        if isinstance(record.answer, Settled):
-            record.answer = Anew()
+        if isinstance(record.answer, Spawned):
+            record.answer = Anew(record.answer.child)
+        elif isinstance(record.answer, Settled):
+            record.answer = Anew(record.answer.entry.child)
         elif isinstance(record.answer, Cancelled) and (record.what != "a step" or record.seq == record.answer.seq):
             self._forget(record)
         else:

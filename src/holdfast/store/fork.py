@@ -4,18 +4,72 @@ import secrets
 from collections.abc import Sequence
 from typing import Final
 
-from holdfast.core.checksum import Share, StoredEntry, checksum, owner_of
-from holdfast.core.entry import RunForked, encode_body
-from holdfast.core.fork import LooseEnds
-from holdfast.core.ids import id_bytes, new_run_id
+from holdfast.core.checksum import ZERO, Share, StoredEntry, check_chain, checksum, owner_of
+from holdfast.core.cursor import START, Cursor
+from holdfast.core.entry import RunForked, encode_body, read_entry
+from holdfast.core.errors import Damaged
+from holdfast.core.fork import History, LooseEnds
+from holdfast.core.ids import RunId, id_bytes, new_run_id
+from holdfast.store.protocol import Store
 from holdfast.store.value import NewFork, RunRow
 
 RETRY: Final = "retry"
 """The word that the retry of a failed run is asked for under."""
 
 
+class Past:
+    """A run's history up to a place: the last entry there, who wrote what, and what hangs loose."""
+
+    def __init__(self, row: RunRow) -> None:
+        self.row = row
+        self.history = History()
+        self.shares: list[Share] = []
+        self.last: StoredEntry
+
+    @classmethod
+    async def read(cls, store: Store, row: RunRow, at: int) -> "Past":
+        """Read it, checked; `at` is at least 1.
+
+        Raises:
+            Damaged: an entry of it is missing or altered.
+            UnknownEntry: a newer Holdfast wrote one.
+        """
+        past, cursor, head = cls(row), START, ZERO
+        while cursor.seq < at:
+            page = await store.read(row.run, cursor, chunks=False)
+            rows = page.entries[: at - cursor.seq]
+            past.shares = list(page.shares) or past.shares
+            head = check_chain(row.run, head, rows, cursor.seq, page.shares)
+            for stored in rows:
+                past.history.take(read_entry(row.run, stored))
+                past.last = stored
+            cursor = Cursor(cursor.seq + len(rows))
+            if not page.more and cursor.seq < at:
+                raise Damaged(run=row.run, seq=cursor.seq + 1, what=f"the row says {row.last_seq} entries")
+        return past
+
+    @classmethod
+    async def before_end(cls, store: Store, row: RunRow) -> "Past":
+        """Read it up to where something can follow: before the run's ending, and before anybody asked for that."""
+        past = await cls.read(store, row, row.last_seq - 1 if row.status.terminal else row.last_seq)
+        asked = past.history.cancel_seq
+        return await cls.read(store, row, asked - 1) if asked else past
+
+    def forked(self, *, now: int, retry: bool = False, by: str | None = None) -> NewFork:
+        """Return the fork that begins here; a retry takes what failed up again, and the base's key over."""
+        loose = self.history.at_retry() if retry else self.history.at_fork()
+        return new_fork(self.row, self.last, self.shares, loose, now=now, retry=retry, by=by)
+
+
 def new_fork(
-    base: RunRow, last: StoredEntry, shares: Sequence[Share], loose: LooseEnds, *, now: int, retry: bool = False
+    base: RunRow,
+    last: StoredEntry,
+    shares: Sequence[Share],
+    loose: LooseEnds,
+    *,
+    now: int,
+    retry: bool = False,
+    by: str | None = None,
 ) -> NewFork:
     """Return the row and the first own entry of a run that has the base's entries up to `last`.
 
@@ -31,15 +85,18 @@ def new_fork(
         doubted=loose.doubted,
         children=loose.children,
         questions=loose.questions,
+        by=by,
     )
-    seq, body = last.seq + 1, encode_body(entry)
-    first = StoredEntry(
-        seq, entry.type, entry.version, now, 0, body,
-        checksum(id_bytes(run), seq, now, entry.version, entry.type, 0, last.checksum, body),
-    )  # fmt: skip
     row = RunRow(
         run=run, number=0, tenant=base.tenant, name=base.name, digest=base.digest, created_at=now, updated_at=now,
         key=base.key if retry else None, code=base.code, pin=base.pin, labels=dict(base.labels), due_at=now,
         conversation=base.conversation if retry else None,
     )  # fmt: skip
+    first = _first(run, entry, last, now)
     return NewFork(row=row, first=first, base=base.run, previous=last.checksum, word=RETRY if retry else None)
+
+
+def _first(run: RunId, entry: RunForked, last: StoredEntry, now: int) -> StoredEntry:
+    seq, kind, body = last.seq + 1, entry.type, encode_body(entry)
+    chained = checksum(id_bytes(run), seq, now, entry.version, kind, 0, last.checksum, body)
+    return StoredEntry(seq, kind, entry.version, now, 0, body, chained)

@@ -155,7 +155,11 @@ class MemoryStore:
                 return Existing(known, self._rows[known])
         point.reached("before")
         fork = replace(
-            new.row, number=next(self._numbers), last_seq=new.first.seq, head=new.first.checksum, root=new.row.run
+            new.row,
+            number=next(self._numbers),
+            last_seq=new.first.seq,
+            head=new.first.checksum,
+            root=new.row.root or new.row.run,
         )
         self._rows[fork.run] = fork
         if fork.key is not None:

@@ -90,4 +90,5 @@ def forked(asked: Asked, run: RunId) -> Mapping[RunId, Forked]:
 
 
 def _read(rows: Sequence[Row]) -> Mapping[RunId, Forked]:
-    return {id_text(run): Forked(id_text(base), at, word) for run, base, at, word in rows}
+    sound = [row for row in rows if tuple(map(type, row[:3])) == (bytes, bytes, int)]
+    return {id_text(run): Forked(id_text(base), at, word) for run, base, at, word in sound}
