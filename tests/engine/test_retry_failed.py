@@ -205,6 +205,28 @@ async def test_what_the_code_gave_up_waiting_for_is_begun_again(every: Stage) ->
         assert await sound(runtime)
 
 
+async def test_a_signal_that_the_failed_run_had_not_taken_is_the_retrys(every: Stage) -> None:
+    """Whoever sent it was told that it is accepted; one that was taken is part of the history, and not twice there."""
+    weather, paid = Weather(), hf.Signal("paid", int)
+
+    @hf.durable
+    async def tale(ctx: hf.Context) -> str:
+        first = await ctx.receive(paid)
+        await ctx.step(weather.call, "a")
+        return f"{first} {await ctx.receive(paid)}"
+
+    async with every.open(tale, work=False) as runtime:
+        base = await runtime.start(tale)
+        for number in (1, 2):
+            await base.signal(paid, number, key=str(number))
+    async with every.open(tale) as runtime:
+        await fails(await runtime.get(base.id))
+        weather.broken = False
+        again = await (await runtime.get(base.id)).retry()
+        assert await again.result(timeout=20) == "1 2"
+        assert await sound(runtime)
+
+
 async def test_however_many_ask_a_run_is_retried_once(every: Stage) -> None:
     """Who comes second, at once or later, is given the run that the first one started."""
     weather = Weather()

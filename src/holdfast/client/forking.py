@@ -39,7 +39,7 @@ async def retry_run(store: Store, row: RunRow, *, by: str | None = None) -> RunI
     """
     if row.status is not Status.FAILED:
         raise Conflict(f"run {row.run} has ended: {row.status}", run=row.run, hint=f"Nothing failed. {_FORK}")
-    past = await Past.read(store, row, row.last_seq - 1)
+    past = await Past.before_retry(store, row)
     return await _create(store, row, past.forked(now=store.now(), retry=True, by=by))
 
 

@@ -43,10 +43,7 @@ async def take_up(drive: Drive, spawned: e.ChildSpawned) -> RunId:
 
 async def _fork(drive: Drive, step: str, row: RunRow) -> NewFork:
     """Return the fork of a child; under a word, so that a worker who dies before it is recorded makes no second."""
-    if row.status is Status.FAILED:
-        past = await drive.answer(Past.read(drive.store, row, row.last_seq - 1))
-    else:
-        past = await drive.answer(Past.before_end(drive.store, row))
+    past = await drive.answer(Past.before_retry(drive.store, row))
     new, parent = past.forked(now=drive.store.now(), retry=True), drive.lease.row
     own = replace(new.row, key=None, conversation=None, parent=parent.run, root=parent.root or parent.run)
     return replace(new, row=own, word=f"{RETRY}/{parent.run}/{step}")

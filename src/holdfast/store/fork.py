@@ -4,14 +4,18 @@ import secrets
 from collections.abc import Sequence
 from typing import Final
 
+from msgspec.structs import replace
+
 from holdfast.core.checksum import ZERO, Share, StoredEntry, check_chain, checksum, owner_of
 from holdfast.core.cursor import START, Cursor
 from holdfast.core.entry import RunForked, encode_body, read_entry
 from holdfast.core.errors import Damaged
 from holdfast.core.fork import History, LooseEnds
 from holdfast.core.ids import RunId, id_bytes, new_run_id
+from holdfast.core.post import SIGNAL
+from holdfast.core.status import Status
 from holdfast.store.protocol import Store
-from holdfast.store.value import NewFork, RunRow
+from holdfast.store.value import NewFork, NewPost, Post, RunRow
 
 RETRY: Final = "retry"
 """The word that the retry of a failed run is asked for under."""
@@ -24,6 +28,8 @@ class Past:
         self.row = row
         self.history = History()
         self.shares: list[Share] = []
+        self.signals: list[Post] = []
+        """What was sent to it and not taken; for a run that takes its place."""
         self.last: StoredEntry
 
     @classmethod
@@ -55,10 +61,20 @@ class Past:
         asked = past.history.cancel_seq
         return await cls.read(store, row, asked - 1) if asked else past
 
+    @classmethod
+    async def before_retry(cls, store: Store, row: RunRow) -> "Past":
+        """Read it up to where another try begins, and what waits in its inbox."""
+        failed = row.status is Status.FAILED
+        past = await cls.read(store, row, row.last_seq - 1) if failed else await cls.before_end(store, row)
+        past.signals = [post for post in await store.inbox(row.run) if post.kind == SIGNAL]
+        return past
+
     def forked(self, *, now: int, retry: bool = False, by: str | None = None) -> NewFork:
         """Return the fork that begins here; a retry takes what failed up again, and the base's key over."""
         loose = self.history.at_retry() if retry else self.history.at_fork()
-        return new_fork(self.row, self.last, self.shares, loose, now=now, retry=retry, by=by)
+        new = new_fork(self.row, self.last, self.shares, loose, now=now, retry=retry, by=by)
+        posts = [NewPost(run=new.row.run, kind=post.kind, key=post.key, body=post.body) for post in self.signals]
+        return replace(new, posts=posts)
 
 
 def new_fork(

@@ -169,6 +169,8 @@ class MemoryStore:
         self._words[fork.run] = new.word
         self._entries[fork.run], self._posts[fork.run], self._chunks[fork.run] = [*journal, new.first], [], []
         self._named[fork.run] = set(self._named.get(base.run, ()))
+        for post in new.posts:
+            self._post(post)
         point.reached("after")
         self._bells.ring(None)
         return Created(fork, None)

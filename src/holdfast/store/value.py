@@ -91,6 +91,8 @@ class NewFork(Struct, frozen=True, kw_only=True):
     """The checksum that the last of those must have."""
     word: str | None = None
     """Of those that are asked for under one word, of one run, there is one."""
+    posts: Sequence["NewPost"] = ()
+    """What it finds in its inbox."""
 
 
 class Forked(Struct, frozen=True):

@@ -10,6 +10,7 @@ from holdfast.store import point
 from holdfast.store.postgres.arrays import Id, Ids
 from holdfast.store.postgres.connection import Async, transaction
 from holdfast.store.postgres.reading import Reader
+from holdfast.store.postgres.rich import POST, post_values
 from holdfast.store.rows import FIXED, MOVING, SELECT, first_row, fixed_of, guard, moving_of, read_row, seal
 from holdfast.store.value import BaseMoved, Created, Existing, Forked, NewFork, NewRun, RunRow
 
@@ -95,6 +96,8 @@ class Forking:
             up_to, of, raw = last
             await self._do(connection, _SHARE, row.number, up_to, of, Id(raw), new.word)
             await self._do(connection, _ENTRY, row.number, *new.first)
+            if new.posts:
+                await self._do(connection, POST, *post_values(new.posts, new.first.at))
 
     async def _ask(self, connection: Async, statement: str, *values: Any) -> list[Row]:
         return await (await connection.execute(self._reader.names(statement), list(values), binary=True)).fetchall()

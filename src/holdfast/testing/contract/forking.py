@@ -14,7 +14,7 @@ from holdfast.store.fork import new_fork
 from holdfast.store.protocol import Store
 from holdfast.store.value import BaseMoved, Created, Deleted, Existing, Forked, NewBlob, NewFork, RowChange
 from holdfast.testing.clock import MovingClock
-from holdfast.testing.contract.story import Pen, a_lease, a_run, a_worker, claimed, journal_of, row_of, words
+from holdfast.testing.contract.story import Pen, a_lease, a_post, a_run, a_worker, claimed, journal_of, row_of, words
 
 _BLOB = b'"shared"'
 _DIGEST = sha256(_BLOB).hexdigest()
@@ -181,6 +181,13 @@ class ForkContract:
         assert len(runs) == 1
         assert sorted(type(answer).__name__ for answer in made) == ["Created", "Existing", "Existing", "Existing"]
         assert [found.word for found in (await store.forked(base)).values()] == [None, "retry"]
+
+    async def test_a_fork_finds_in_its_inbox_what_it_was_made_with(self, store: Store) -> None:
+        """In the same commit: whoever claims it sees it, and the same key is not posted again."""
+        new = await a_fork(store, await a_base(store), 4, retry=True)
+        await store.fork(replace(new, posts=[a_post(new.row.run, "one"), a_post(new.row.run, "two")]))
+        assert [(post.seq, post.key) for post in await store.inbox(new.row.run)] == [(1, "one"), (2, "two")]
+        assert (await store.post(a_post(new.row.run, "two"))).outcome == "duplicate"
 
     async def test_a_fork_that_is_deleted_takes_nothing_with_it(self, store: Store) -> None:
         """Its base keeps every entry, and can be forked again."""
