@@ -263,7 +263,7 @@ async def test_a_run_that_did_not_fail_is_not_retried(stage: Stage, ends: str) -
                 await base.result(timeout=20)
         else:
             assert await ends_as(base) == "done"
-        with pytest.raises(hf.Conflict, match=f"has ended: {ends}") as refused:
+        with pytest.raises(hf.Conflict, match=f"had ended before: {ends}") as refused:
             await base.retry()
         assert "holdfast fork" in refused.value.hint
 

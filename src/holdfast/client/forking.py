@@ -38,18 +38,20 @@ async def retry_run(store: Store, row: RunRow, *, by: str | None = None) -> RunI
         Conflict: it has not failed; or it was tried again before, and that run did not complete either.
     """
     if row.status is not Status.FAILED:
-        raise Conflict(f"run {row.run} has ended: {row.status}", run=row.run, hint=f"Nothing failed. {_FORK}")
+        raise Conflict(f"run {row.run} had ended before: {row.status}", run=row.run, hint=f"Nothing failed. {_FORK}")
     past = await Past.before_retry(store, row)
     return await _create(store, row, past.forked(now=store.now(), retry=True, by=by))
 
 
 def _check_place(row: RunRow, at: int) -> None:
     if isinstance(at, bool) or not isinstance(at, int) or at < 1:
-        raise _wrong(f"at= is the number of an entry, from 1, not {at!r}", "Leave it out to fork at the last one.")
+        raise _wrong(
+            f"at= is the number of an entry, from 1, not {at!r}", "Without a number it is forked at the last one."
+        )
     if at > row.last_seq:
         raise _wrong(
             f"run {row.run} has {row.last_seq:,} entries, so that it cannot be forked at entry {at:,}",
-            "`holdfast tail RUN --no-follow` lists them; leave at= out to fork at the last one.",
+            "`holdfast tail RUN --no-follow` lists them; without a number it is forked at the last one.",
         )
     if at == row.last_seq and row.status.terminal:
         raise _wrong(
