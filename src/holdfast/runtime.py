@@ -91,7 +91,7 @@ async def open_archive(path: str, wanted: Callable[[RunRow], bool]) -> Store:
     store, found, wrong = MemoryStore(), False, list[Finding]()
     for run in read_archive(path, wrong=wrong.append):
         if wanted(run.row):
-            store.hold(run.row, run.entries, run.blobs)
+            store.hold(run.row, run.entries, run.blobs, run.shares)
             store.epoch, found = run.epoch, True
     if wrong and not found:
         raise Damaged(run=wrong[0].run or "", seq=wrong[0].seq, what=wrong[0].what)

@@ -19,6 +19,7 @@ from holdfast.store.protocol import Store
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.value import Deleted, Kept, NewBlob, RowChange
 from holdfast.testing import MovingClock
+from holdfast.testing.contract.forking import ended, forked
 from holdfast.testing.contract.story import Pen, a_lease, row_of
 from tests.contract import test_postgres, test_sqlite
 from tests.rigs.server import plain
@@ -43,14 +44,11 @@ class Shelf:
         await self.store.commit(pen.lease, pen.next("end", change=RowChange(status=Status.COMPLETED)))
         return pen.lease.row.run
 
-    async def fork(self, *bases: tuple[RunId, int]) -> RunId:
-        """Return a run that has ended and whose journal begins with others' entries up to a place."""
-        pen = Pen(self.store, await a_lease(self.store))
-        for base, up_to in bases:
-            owner = await self.number(base)
-            self.sql(f"INSERT INTO hf_lineage (run, up_to, owner) VALUES ({pen.lease.row.number}, {up_to}, {owner})")
-        await self.store.commit(pen.lease, pen.next("end", change=RowChange(status=Status.COMPLETED)))
-        return pen.lease.row.run
+    async def fork(self, base: RunId, at: int) -> RunId:
+        """Return a fork that has ended, of a run's entries up to a place."""
+        fork = await forked(self.store, base, at)
+        await ended(self.store, fork)
+        return fork
 
     async def number(self, run: RunId) -> int:
         """Return the number of a run that is there."""
@@ -63,7 +61,7 @@ class Shelf:
 
 @pytest.fixture(params=["sqlite", "postgres"])
 async def shelf(request: pytest.FixtureRequest, tmp_path: Path, clock: MovingClock) -> AsyncIterator[Shelf]:
-    """A store that keeps lineages; the one in memory forks nothing."""
+    """A store that shares entries; the one in memory copies them."""
     if request.param == "sqlite":
         path = str(tmp_path / "store.db")
         store: Store = await SqliteStore.open(path, clock=clock)
@@ -92,7 +90,7 @@ async def test_a_deleted_base_keeps_the_entries_that_a_fork_shares(shelf: Shelf)
     """The fork's journal begins with them; the base's later ones, its row and its inbox are gone."""
     base = await shelf.base()
     number = await shelf.number(base)
-    await shelf.fork((base, 3))
+    await shelf.fork(base, 3)
     assert await shelf.store.delete([base]) == Deleted([base], {})
     assert await shelf.store.get(base) is None
     assert shelf.left(number) == [1, 2, 3]
@@ -103,7 +101,7 @@ async def test_the_furthest_fork_decides_how_much_is_shared(shelf: Shelf) -> Non
     """Of several forks each keeps what it needs, and when it goes, what the others need stays."""
     base = await shelf.base()
     number = await shelf.number(base)
-    near, far = await shelf.fork((base, 2)), await shelf.fork((base, 4))
+    near, far = await shelf.fork(base, 2), await shelf.fork(base, 4)
     await shelf.store.delete([base])
     assert shelf.left(number) == [1, 2, 3, 4]
     await shelf.store.delete([far])
@@ -116,7 +114,7 @@ async def test_the_base_of_a_deleted_fork_that_is_still_there_keeps_everything(s
     """Deleting a copy takes nothing from the original."""
     base = await shelf.base()
     number = await shelf.number(base)
-    fork = await shelf.fork((base, 2))
+    fork = await shelf.fork(base, 2)
     await shelf.store.delete([fork])
     assert shelf.left(number) == [1, 2, 3, 4, 5]
     await shelf.store.delete([base])
@@ -126,11 +124,11 @@ async def test_the_base_of_a_deleted_fork_that_is_still_there_keeps_everything(s
 async def test_a_fork_of_a_fork_keeps_what_it_has_of_both(shelf: Shelf) -> None:
     """Lineages are flat: the base's share and the middle one's stay after both were deleted."""
     base = await shelf.base()
-    middle = await shelf.fork((base, 3))
+    middle = await shelf.fork(base, 3)
     numbers = [await shelf.number(base), await shelf.number(middle)]
-    last = await shelf.fork((base, 2), (middle, 1))
+    last = await shelf.fork(middle, 4)
     assert sorted((await shelf.store.delete([base, middle])).runs) == sorted([base, middle])
-    assert [shelf.left(number) for number in numbers] == [[1, 2], [1]]
+    assert [shelf.left(number) for number in numbers] == [[1, 2, 3], [4]]
     await shelf.store.delete([last])
     assert [shelf.left(number) for number in numbers] == [[], []]
 
@@ -138,7 +136,7 @@ async def test_a_fork_of_a_fork_keeps_what_it_has_of_both(shelf: Shelf) -> None:
 async def test_a_blob_of_a_shared_entry_is_not_swept(shelf: Shelf, clock: MovingClock) -> None:
     """What a fork's history names stays with it, although the run that stored it is gone."""
     base = await shelf.base()
-    near, far = await shelf.fork((base, 1)), await shelf.fork((base, 2))
+    near, far = await shelf.fork(base, 1), await shelf.fork(base, 2)
     await shelf.store.delete([base])
     clock.advance(1)
     assert await shelf.store.sweep(shelf.store.now()) == 0

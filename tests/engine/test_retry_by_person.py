@@ -66,5 +66,5 @@ async def test_a_run_that_goes_on_or_has_ended_is_not_tried_again(stage: Stage) 
         await run.cancel()
         with pytest.raises(hf.RunError, match="cancelled"):
             await run.result(timeout=20)
-        with pytest.raises(hf.Conflict, match="has ended"):
+        with pytest.raises(hf.Conflict, match="had ended"):
             await run.retry()

@@ -187,4 +187,4 @@ async def test_a_damaged_run_is_not_exported(tmp_path: Path) -> None:
 
 def test_the_interface_that_others_rely_on() -> None:
     """The testing kit reads archives by these names."""
-    assert ArchivedRun.__struct_fields__ == ("store", "epoch", "row", "entries", "blobs")
+    assert ArchivedRun.__struct_fields__ == ("store", "epoch", "row", "entries", "blobs", "shares")

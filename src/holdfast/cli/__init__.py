@@ -14,6 +14,7 @@ from holdfast.cli.demo import demo
 from holdfast.cli.doctor import doctor
 from holdfast.cli.exits import Exit, status_of
 from holdfast.cli.export import export
+from holdfast.cli.fork import fork
 from holdfast.cli.gc import gc
 from holdfast.cli.ls import ls
 from holdfast.cli.migrate import migrate
@@ -49,8 +50,8 @@ def commands() -> None:
 
 
 for _command in (
-    demo, run, worker, ls, show, tail, signal, answer, cancel, pause, resume, retry, resolve, verify, export, delete,
-    gc, migrate, doctor,
+    demo, run, worker, ls, show, tail, signal, answer, cancel, pause, resume, retry, fork, resolve, verify, export,
+    delete, gc, migrate, doctor,
 ):  # fmt: skip
     commands.add_command(_command)
 

@@ -119,9 +119,16 @@ async def resume(surface: Surface, *, run: str | None, key: str | None, by: str 
 @_BY
 @common()
 async def retry(surface: Surface, *, run: str | None, key: str | None, by: str | None) -> int:
-    """Have a run tried again that was set aside, or that changed code refused, once the cause is gone."""
+    """Have a run tried again that failed, was set aside, or that changed code refused, once the cause is gone.
+
+    One that failed is tried again as another run, under its key: what it did is not done again, what failed last is.
+    """
     async with open_client(surface.store) as client:
-        info = await open_run(surface, client, run, key)
-        await client.retry(RunId(info.id), by=by)
-        said = f"run {info.id} is tried again"
-        return await _tell(surface, client, info, True, said, asked="retry", by=by)
+        info = await client.info(await find_run(client, run, key))
+        again = await client.retry(RunId(info.id), by=by)
+        said = f"run {info.id} is tried again" + (f" as run {again}" if again != info.id else "")
+        return await _tell(surface, client, info, True, said, asked="retry", by=by, fork=_other(again, info))
+
+
+def _other(run: RunId, info: RunInfo) -> str | None:
+    return run if run != info.id else None

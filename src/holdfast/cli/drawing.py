@@ -49,6 +49,10 @@ def _head(info: RunInfo, picture: Picture) -> Iterator[Text]:
         (info.status, f"bold {COLOURS[info.status]}".strip()), (f"{since} · {processes} · {entries}", "dim")
     )
     pairs = [("key", shown(info.key) if info.key else ""), ("labels", _labels(info)), ("input", brief(info.input))]
+    if info.base is not None:
+        pairs.append(("base", f"{info.base}, up to its entry {info.base_seq}"))
+    for fork in info.forks:
+        pairs.append(("retry" if fork.retry else "fork", f"{fork.id}, behind entry {fork.at}"))
     if info.status is Status.COMPLETED:
         pairs.append(("result", brief(info.result)))
     for name, value in pairs:
@@ -62,7 +66,7 @@ def _labels(info: RunInfo) -> str:
 
 def _process(process: Process, before: Process | None, width: int, *, everything: bool, dead: bool) -> Iterator[Text]:
     yield _title(process, before)
-    if before is not None:
+    if before is not None or process.forked:
         kept = f"{counted(process.replayed, 'step')} replayed from the journal, not performed again"
         anew = "nothing was recorded: it begins again" if process.begins else "no step had an outcome: it goes on"
         said = kept if process.replayed else anew
@@ -182,6 +186,8 @@ def _ways_on(surface: Surface, info: RunInfo, picture: Picture, *, dead: bool) -
         yield from ("Let it go on:", f"  {surface.command('resume', info.id)}")
     elif info.status is Status.QUARANTINED:
         yield from (f"Set aside: {info.reason}", f"  {surface.command('verify', info.id)}")
+        yield from ("Once the cause is gone, have it tried again:", f"  {surface.command('retry', info.id)}")
+    elif info.status is Status.FAILED and not any(fork.retry for fork in info.forks):
         yield from ("Once the cause is gone, have it tried again:", f"  {surface.command('retry', info.id)}")
     elif rest is not None and (signals := _signals(rest)):
         yield "Send it:" if len(signals) == 1 else "Send one of them:"

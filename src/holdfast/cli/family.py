@@ -43,7 +43,12 @@ class Family:
 
     async def children(self, events: Iterable[Event]) -> Sequence[Kin]:
         """Return the children that a run's events tell of, in the order in which they were spawned."""
-        spawned = [event for event in events if isinstance(event, ev.ChildSpawned)]
+        spawned: list[ev.ChildSpawned] = []
+        for event in events:
+            if isinstance(event, ev.RunForked):
+                spawned.clear()  # what came before are the base's
+            elif isinstance(event, ev.ChildSpawned):
+                spawned.append(event)
         kin: list[Kin] = []
         for event in spawned:
             if self._left == 0:

@@ -106,6 +106,9 @@ def _line_of_others(event: Event) -> Text | None:
             why = event.reason.removeprefix("cancelled").removeprefix(": ")
             said = f"its end was asked for{by(event.by)}{f': {shown(why)}' if why else ''}"
             return mark("■", "yellow") + Text(said, style="yellow")
+        case ev.RunForked():
+            said = f"forked behind entry {event.base_seq} of run {event.base}{by(event.by)}"
+            return mark("⑂", "cyan") + Text(said, style="cyan")
         case ev.RunContinued():
             said = f"goes on from the top: generation {event.generation}  {brief(event.value)}"
             return mark("↻", "cyan") + Text(said, style="cyan")

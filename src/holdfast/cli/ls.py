@@ -98,6 +98,8 @@ async def _draw(surface: Surface, client: Client, runs: list[RunSummary]) -> Non
     for run in runs:
         reason = "its process is dead" if run.id in dead else waiting(run.reason)
         age = duration(between(run.created_at, now))
+        if run.base is not None:
+            reason = f"forked from {run.base}" + (f"; {reason}" if reason else "")
         rows.append((run.id, shown(run.name), str(run.status), age, shown(run.key or ""), reason))
     widths = [max(len(row[column]) for row in rows) for column in range(5)]
     for number, row in enumerate(rows, start=0 if not surface.quiet else 1):

@@ -48,6 +48,8 @@ class Process(Struct, kw_only=True):
     """Nothing that the code did was recorded before."""
     replayed: int = 0
     """Steps whose outcome was recorded before: given again from the journal, not performed."""
+    forked: bool = False
+    """True for the first of a fork."""
     acts: list[Act] = field(default_factory=list)
     end: str = "lost"
     """How its part ended: `finished`, `parked`, `lost` (killed, crashed or stopped) or `working`."""
@@ -103,13 +105,24 @@ class _Painter:
         took = self._watch.took(entry)
         self.resting = entry if isinstance(entry, ev.RunParked) else None
         match entry:
-            case ev.RunStarted() | ev.RunForked():
+            case ev.RunStarted():
                 self.processes.append(Process(number=1, began_at=entry.at, ended_at=entry.at))
+            case ev.RunForked():
+                self._fork(entry)
             case ev.RunResumed():
                 self._resume(entry)
             case _:
                 self._act(entry, took)
         self.processes[-1].ended_at = entry.at
+
+    def _fork(self, entry: ev.RunForked) -> None:
+        """Leave out what other runs' processes did: the first of the fork's own begins with what they recorded."""
+        self._open.clear()
+        self.questions.clear()
+        self.doubted |= dict.fromkeys(entry.doubted)
+        self._recorded -= {*entry.reopened, *entry.doubted}
+        replayed = len(self._recorded)
+        self.processes = [Process(number=1, began_at=entry.at, ended_at=entry.at, replayed=replayed, forked=True)]
 
     def _resume(self, entry: ev.RunResumed) -> None:
         self._open.clear()

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from holdfast.client.protocol import Finding
-from holdfast.core.checksum import ZERO, StoredEntry, check_chain
+from holdfast.core.checksum import ZERO, Share, StoredEntry, check_chain
 from holdfast.core.cursor import START, Cursor
 from holdfast.core.entry import BlobRef, read_entry
 from holdfast.core.errors import Damaged, InvalidInput, NotFound, UnknownEntry
@@ -24,7 +24,9 @@ VERSION: Final = 1
 _GZIP: Final = b"\x1f\x8b"
 
 
-class RunLine(Struct, frozen=True, kw_only=True, tag_field="type", tag="run", forbid_unknown_fields=True):
+class RunLine(
+    Struct, frozen=True, kw_only=True, tag_field="type", tag="run", forbid_unknown_fields=True, omit_defaults=True
+):
     """A run begins: what its row says. Times are µs UTC."""
 
     v: int
@@ -54,6 +56,8 @@ class RunLine(Struct, frozen=True, kw_only=True, tag_field="type", tag="run", fo
     last_seq: int
     head: str
     """The last entry's checksum, in hex."""
+    shares: list[Share] = []
+    """Of a fork: up to which entry which other run wrote its entries."""
 
 
 class EntryLine(
@@ -104,6 +108,8 @@ class ArchivedRun(Struct, frozen=True, kw_only=True):
     entries: Sequence[StoredEntry]
     blobs: Mapping[str, bytes]
     """By digest; every one that its entries name."""
+    shares: Sequence[Share] = ()
+    """Of a fork: what it has of other runs. Those entries are here too."""
 
     @property
     def run(self) -> RunId:
@@ -133,11 +139,11 @@ async def export_run(store: Store, run: RunId) -> AsyncIterator[bytes]:
         hashed.update(made)
         return made
 
-    yield line(_run_line(store, row))
+    yield line(_run_line(store, row, page.shares))
     seq, head, named = 0, ZERO, set[str]()
     while True:
         rows = page.entries[: row.last_seq - seq]
-        head = check_chain(run, head, rows, seq)
+        head = check_chain(run, head, rows, seq, page.shares)
         for stored in rows:
             for digest in blobs_of(read_entry(run, stored)):
                 if digest not in named:
@@ -153,13 +159,13 @@ async def export_run(store: Store, run: RunId) -> AsyncIterator[bytes]:
     yield _encode(EndLine(run=run, entries=seq, blobs=len(named), sum=hashed.hexdigest())) + b"\n"
 
 
-def _run_line(store: Store, row: RunRow) -> RunLine:
+def _run_line(store: Store, row: RunRow, shares: Sequence[Share]) -> RunLine:
     return RunLine(
         v=VERSION, store=store.id, epoch=store.epoch, at=store.now(), run=row.run, tenant=row.tenant, name=row.name,
         status=row.status, reason=row.reason, key=row.key, digest=row.digest, code=row.code, pin=row.pin,
         labels=dict(row.labels), parent=row.parent, root=row.root or row.run, conversation=row.conversation,
         turn=row.turn, created_at=row.created_at, updated_at=row.updated_at, due_at=row.due_at, attempt=row.attempt,
-        fence=row.fence, last_seq=row.last_seq, head=row.head.hex(),
+        fence=row.fence, last_seq=row.last_seq, head=row.head.hex(), shares=list(shares),
     )  # fmt: skip
 
 
@@ -343,7 +349,7 @@ class _Reading:
         except ValueError:
             raise self._damaged("its checksum is not hex") from None
         stored = StoredEntry(line.seq, line.kind, line.v, line.at, line.enc, body, checksum)
-        self._head = check_chain(self._run, self._head, [stored], self._state.seq)
+        self._head = check_chain(self._run, self._head, [stored], self._state.seq, self._line.shares)
         try:
             entry = read_entry(self._run, stored)
         except UnknownEntry as error:
@@ -366,7 +372,8 @@ class _Reading:
         if line.sum != self._hashed.hexdigest():
             raise self._damaged("its lines are not as they were written", seq=None)
         return ArchivedRun(
-            store=said.store, epoch=said.epoch, row=_row(said), entries=self._entries, blobs=self._blobs
+            store=said.store, epoch=said.epoch, row=_row(said), entries=self._entries, blobs=self._blobs,
+            shares=said.shares,
         )  # fmt: skip
 
     def wrong(self, what: str) -> Finding:

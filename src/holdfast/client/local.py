@@ -3,6 +3,7 @@
 import asyncio
 import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from uuid import uuid4
@@ -15,6 +16,7 @@ from holdfast.client.protocol import (
     Collected,
     Ending,
     Finding,
+    ForkInfo,
     Question,
     Retention,
     RunInfo,
@@ -33,9 +35,10 @@ from holdfast.core.fold import RunState, fold
 from holdfast.core.ids import TENANT, RunId, WorkerId, checked_key, checked_text, run_id
 from holdfast.core.post import ANSWER, CANCEL, CONTROLS, PAUSE, RESUME, RETRY, SIGNAL, AnswerBody, Control, SignalBody
 from holdfast.core.status import NotDone, Status
+from holdfast.store.fork import RETRY as RETRIED
 from holdfast.store.protocol import Store
 from holdfast.store.start import Start, checked_labels, new_run
-from holdfast.store.value import Created, Existing, KeyTaken, Lease, NewPost, Page, RunFilter, RunRow
+from holdfast.store.value import Created, Existing, Forked, KeyTaken, Lease, NewPost, Page, RunFilter, RunRow
 from holdfast.stream.event import Event
 from holdfast.stream.feed import feed
 
@@ -109,6 +112,7 @@ class LocalClient:
                 raise
             started = last = None
         finished = last if isinstance(last, RunFinished) else None
+        begins, forks = await self._kin(row.run)
         error = msgspec.to_builtins(finished.error) if finished and finished.error else None
         return RunInfo(
             **_summary_fields(row),
@@ -116,7 +120,20 @@ class LocalClient:
             result=await self._value(row, finished) if finished and finished.status is Status.COMPLETED else None,
             error=error,
             waiting_for=row.reason or None if row.status is Status.WAITING else None,
+            base=begins.base if begins is not None else None,
+            base_seq=begins.at if begins is not None else None,
+            forks=forks,
         )
+
+    async def _kin(self, run: RunId) -> tuple[Forked | None, Sequence[ForkInfo]]:
+        """Return where a fork begins, and the forks of a run; where damage hides that, the rest is still told."""
+        try:
+            begins, forks = await self._store.forks([run]), await self._store.forked(run)
+        except StoreRefused:
+            return None, ()
+        return begins.get(run), [
+            ForkInfo(id=fork, at=begun.at, retry=begun.word == RETRIED) for fork, begun in forks.items()
+        ]
 
     async def _entry(self, row: RunRow, seq: int) -> Entry | None:
         if row.damage:
@@ -124,7 +141,7 @@ class LocalClient:
         page = await self._store.read(row.run, Cursor(seq - 1), chunks=False, limit=1)
         if not page.entries:
             raise Damaged(run=row.run, seq=seq, what=f"entry {seq} is missing")
-        check_chain(row.run, page.previous, page.entries[:1], seq - 1)
+        check_chain(row.run, page.previous, page.entries[:1], seq - 1, page.shares)
         return read_entry(row.run, page.entries[0])
 
     async def _value(self, row: RunRow, entry: Any) -> Any:
@@ -202,7 +219,15 @@ class LocalClient:
         # Any id will do: the run that ended the page before may have been deleted since.
         older = run_id(before) if before is not None else None
         which = RunFilter(status=status, name=name, labels=labels, before=older, limit=limit)
-        return [RunSummary(**_summary_fields(row)) for row in await self._store.list(which)]
+        rows = await self._store.list(which)
+        begins: Mapping[RunId, Forked] = {}
+        with suppress(StoreRefused):  # damage that hides what is a fork must not hide the runs
+            begins = await self._store.forks([row.run for row in rows])
+        return [
+            RunSummary(**_summary_fields(row), base=begun.base if begun else None, base_seq=begun.at if begun else None)
+            for row in rows
+            for begun in [begins.get(row.run)]
+        ]
 
     async def events(self, run: RunId, *, after: str | int | None = None, follow: bool = True) -> AsyncIterator[Event]:
         await self._row(run)
@@ -326,16 +351,27 @@ class LocalClient:
     async def resume(self, run: RunId, *, by: str | None = None) -> bool:
         return await self._post(run, RESUME, f"{RESUME}/{uuid4()}", Control(by)) != _FINISHED
 
-    async def retry(self, run: RunId, *, by: str | None = None) -> None:
+    async def retry(self, run: RunId, *, by: str | None = None) -> RunId:
         row = await self._row(run)
-        if row.status.terminal:
-            raise Conflict(f"run {run} has ended: {row.status}", run=run, hint="Start another, under another key.")
+        if row.status.terminal and not row.damage:
+            from holdfast.client.forking import retry_run  # lazy: few ask
+
+            return await retry_run(self._store, row, by=by)
         stuck = row.status in (Status.QUARANTINED, Status.EXHAUSTED) or row.reason.startswith(_STUCK)
         if row.owner is not None or not stuck:
             raise Conflict(
                 f"run {run} is {status_of(row)} and goes on by itself", run=run, hint="Nothing is to be done."
             )
         await self._post(run, RETRY, f"{RETRY}/{uuid4()}", Control(by))
+        return row.run
+
+    async def fork(self, run: RunId, at: int | None = None, *, by: str | None = None) -> RunId:
+        from holdfast.client.forking import fork_run  # lazy: few ask
+
+        row = await self._row(run)
+        if row.damage:
+            raise Damaged(run=run, seq=None, what=row.damage)
+        return await fork_run(self._store, row, at, by=by)
 
     async def questions(self, run: RunId | None = None) -> Sequence[Question]:
         if run is not None:
@@ -505,7 +541,7 @@ def _finished(page: Page) -> RunFinished:
     row = page.row
     if not page.entries:
         raise Damaged(run=row.run, seq=row.last_seq, what=f"entry {row.last_seq} is missing")
-    head = check_chain(row.run, page.previous, page.entries[:1], row.last_seq - 1)
+    head = check_chain(row.run, page.previous, page.entries[:1], row.last_seq - 1, page.shares)
     if head != row.head:
         raise Damaged(run=row.run, seq=row.last_seq, what="the row knows another last entry")
     last = read_entry(row.run, page.entries[0])

@@ -11,6 +11,15 @@ from holdfast.core.status import TERMINAL, NotDone, Status
 from holdfast.stream.event import Event
 
 
+class ForkInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A fork of a run, and the last entry that it has of it."""
+
+    id: str
+    at: int
+    retry: bool
+    """True for the one that tried the run again after it had failed."""
+
+
 class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Where a run stands, for people and for JSON."""
 
@@ -32,6 +41,12 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
     last_seq: int
     budget: dict[str, Any] | None = None
     waiting_for: str | None = None
+    base: str | None = None
+    """Of a fork: the run that wrote the last entry which it did not write itself."""
+    base_seq: int | None = None
+    """That entry's number."""
+    forks: Sequence[ForkInfo] = ()
+    """Those that begin behind an entry which this run wrote."""
 
 
 class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,6 +65,8 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     updated_at: datetime
     attempt: int
     last_seq: int
+    base: str | None = None
+    base_seq: int | None = None
 
 
 class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -235,11 +252,23 @@ class Client(Protocol):
         """Let a paused run go on; False when it had ended before."""
         ...
 
-    async def retry(self, run: RunId, *, by: str | None = None) -> None:
-        """Let a run that was set aside, or that other code refused, be tried again.
+    async def retry(self, run: RunId, *, by: str | None = None) -> RunId:
+        """Let a run that was set aside, or that other code refused, be tried again, and return its id.
+
+        One that failed is tried again as a fork from just before its ending, which takes its key over; the fork's id
+        is returned, however many ask.
 
         Raises:
-            Conflict: it has ended, or goes on by itself.
+            Conflict: it completed or was cancelled, or goes on by itself.
+        """
+        ...
+
+    async def fork(self, run: RunId, at: int | None = None, *, by: str | None = None) -> RunId:
+        """Start a run that has another's history up to entry `at`, the last one unless said, and return its id.
+
+        Raises:
+            NotFound: there is no such run.
+            InvalidInput: there is no such entry, or it belongs to the run's end.
         """
         ...
 

@@ -88,13 +88,24 @@ class Run(Generic[R]):
         """Let a paused run go on. False when it had ended."""
         return await self._client.resume(self.id, by=by)
 
-    async def retry(self, *, by: str | None = None) -> None:
-        """Let the run be tried again after it was set aside, or refused by other code, once the cause is gone.
+    async def retry(self, *, by: str | None = None) -> "Run[R]":
+        """Let the run be tried again once the cause is gone, and return the run that is: itself, if it was set aside.
+
+        One that failed is tried again as a fork from just before its ending, under its key: what was done is not
+        done again, and what failed last is. However many ask, there is one.
 
         Raises:
-            Conflict: it has ended, or goes on by itself.
+            Conflict: it completed or was cancelled, or goes on by itself.
         """
-        await self._client.retry(self.id, by=by)
+        return Run(self._client, await self._client.retry(self.id, by=by), self._codec)
+
+    async def fork(self, at: int | None = None, *, by: str | None = None) -> "Run[R]":
+        """Start a run that has this one's history up to entry `at`, or up to now, and goes on by itself from there.
+
+        Raises:
+            InvalidInput: there is no such entry, or it belongs to the run's end.
+        """
+        return Run(self._client, await self._client.fork(self.id, at, by=by), self._codec)
 
     async def questions(self) -> Sequence[Question]:
         """Return what the run waits for a person to decide."""

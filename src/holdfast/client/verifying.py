@@ -29,7 +29,7 @@ async def _look(store: Store, row: RunRow) -> Finding | None:
     try:
         while True:
             page = await store.read(row.run, cursor, chunks=False)
-            head = check_chain(row.run, head, page.entries, cursor.seq)
+            head = check_chain(row.run, head, page.entries, cursor.seq, page.shares)
             for stored in page.entries:
                 entry = read_entry(row.run, stored)
                 state = fold(state, entry)

@@ -26,6 +26,13 @@ class StoredEntry(NamedTuple):
     checksum: bytes
 
 
+class Share(NamedTuple):
+    """The entries of a fork up to `up_to`, behind those of the share before: `run` wrote them."""
+
+    up_to: int
+    run: RunId
+
+
 def checksum(run: bytes, seq: int, at: int, version: int, kind: str, enc: int, previous: bytes, body: bytes) -> bytes:
     """Return the BLAKE2b-128 of an entry: it detects damage, not forgery."""
     name = kind.encode()
@@ -34,8 +41,12 @@ def checksum(run: bytes, seq: int, at: int, version: int, kind: str, enc: int, p
     return hashed.digest()
 
 
-def check_chain(run: RunId, previous: bytes, rows: Sequence[StoredEntry], after: int) -> bytes:
+def check_chain(
+    run: RunId, previous: bytes, rows: Sequence[StoredEntry], after: int, shares: Sequence[Share] = ()
+) -> bytes:
     """Return the checksum of the last of `rows`, which follow entry `after` whose checksum is `previous`.
+
+    `shares` says which of them a fork has of other runs; they are bound to those.
 
     Raises:
         Damaged: a row is missing, repeated or altered; it names the run and the first bad seq.
@@ -47,10 +58,16 @@ def check_chain(run: RunId, previous: bytes, rows: Sequence[StoredEntry], after:
         if row.seq != expected:
             raise Damaged(run=run, seq=expected, what=f"entry {expected} is missing (found {row.seq})")
         try:
-            found = checksum(raw, row.seq, row.at, row.version, row.kind, row.enc, previous, row.body)
+            owner = raw if not shares else id_bytes(owner_of(run, shares, row.seq))
+            found = checksum(owner, row.seq, row.at, row.version, row.kind, row.enc, previous, row.body)
         except Exception as error:
             raise Damaged(run=run, seq=expected, what=f"the row is malformed: {error}") from error
         if found != row.checksum:
             raise Damaged(run=run, seq=expected, what="its checksum does not match its bytes")
         previous = found
     return previous
+
+
+def owner_of(run: RunId, shares: Sequence[Share], seq: int) -> RunId:
+    """Return the run that wrote entry `seq` of `run`."""
+    return next((share.run for share in shares if seq <= share.up_to), run)

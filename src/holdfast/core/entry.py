@@ -89,6 +89,7 @@ class RunForked(Entry, frozen=True, kw_only=True):
     doubted: list[str] = []
     children: list[str] = []
     questions: list[str] = []
+    by: str | None = None
 
 
 class RunResumed(Entry, frozen=True, kw_only=True):

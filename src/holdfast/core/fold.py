@@ -67,8 +67,10 @@ def fold(state: RunState, entry: e.Entry) -> RunState:
     _check_order(state, entry)
     state = replace(state, seq=entry.seq)
     match entry:
-        case e.RunStarted() | e.RunForked():
+        case e.RunStarted():
             return replace(state, seed=entry.seed, status=Status.QUEUED)
+        case e.RunForked():
+            return _forked(state, entry)
         case e.RunResumed():
             return replace(state, fence=entry.fence, attempt=entry.attempt, status=Status.QUEUED, reason="")
         case e.StepStarted():
@@ -132,6 +134,25 @@ def _check_order(state: RunState, entry: e.Entry) -> None:
             raise Damaged(run=entry.run, seq=entry.seq, what=f"{entry.status} is not a rest")
         case _:
             pass
+
+
+def _forked(state: RunState, entry: e.RunForked) -> RunState:
+    """Return the state of a fork: no lease of the base's, none of its waits, questions and children is the fork's."""
+    known = {step: one for step, one in state.open.items() if one.effect is not Effect.REPEAT}
+    doubted = {
+        step: replace(
+            known.get(step, OpenStep("", Effect.ONCE, 1, entry.at)), doubted=True, left=False, doubt_seq=entry.seq
+        )
+        for step in entry.doubted
+    }
+    reopened = set(entry.reopened)
+    return RunState(
+        seq=entry.seq,
+        seed=entry.seed,
+        generation=state.generation,
+        steps_done=state.steps_done,
+        open={step: one for step, one in (known | doubted).items() if step not in reopened},
+    )
 
 
 def _opened(entry: e.StepStarted) -> OpenStep:

@@ -21,7 +21,7 @@ Errors = dict[int, BaseException]
 class Branch:
     """One branch: its path, and how far its code has come."""
 
-    __slots__ = ("busy", "counts", "past", "path", "random")
+    __slots__ = ("busy", "counts", "past", "path", "random", "seed")
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -30,6 +30,7 @@ class Branch:
         self.past = False
         """True once the branch's last record was passed: everything after it is fresh."""
         self.random: Random | None = None
+        self.seed = ""
 
     def count(self, name: str) -> int:
         """Return the how-manieth of its name this is."""

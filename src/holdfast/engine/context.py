@@ -508,14 +508,19 @@ class Context:
     def random(self) -> Random:
         """A generator that gives the same numbers on every replay."""
         branch = self._root if current_task(self._loop) is self._task else self._enter()
-        if branch.random is None:
-            branch.random = derived_random(self._drive.state.seed, branch.path)
+        seed = self._seed(branch)
+        if branch.random is None or branch.seed != seed:
+            branch.random, branch.seed = derived_random(seed, branch.path), seed
         return branch.random
+
+    def _seed(self, branch: Branch) -> str:
+        """Return the seed of what comes next in a branch: its own, or that of the run which recorded it."""
+        return self._drive.seed(self._drive.replay.next_at(branch.path))
 
     def uuid(self) -> UUID:
         """Return an id that is the same on every replay, and no other run's."""
         branch = self._enter()
-        return derived_uuid(self._drive.state.seed, counted_key(branch.path, "uuid", branch.count("uuid()")))
+        return derived_uuid(self._seed(branch), counted_key(branch.path, "uuid", branch.count("uuid()")))
 
     @property
     def log(self) -> Any:

@@ -70,6 +70,10 @@ class Drive:
         self.replay = Replay()
         self.state = RunState()
         self.started: e.RunStarted | None = None
+        self.forked: e.RunForked | None = None
+        """Where the run's own entries begin, if it is a fork."""
+        self._seeds: list[tuple[int, str]] = []
+        """The first entry of each run that wrote the journal, with that run's seed; the last is its own."""
         self.continued: e.RunContinued | None = None
         """What the last generation was begun with, after the first."""
         self.chunks: Chunks | None = None
@@ -136,8 +140,12 @@ class Drive:
         def take(entry: e.Entry) -> None:
             self.state = fold(self.state, entry)
             self.replay.take(entry)
+            if isinstance(entry, e.RunStarted | e.RunForked):
+                self._seeds.append((entry.seq, entry.seed))
             if isinstance(entry, e.RunStarted):
                 self.started = entry
+            elif isinstance(entry, e.RunForked):
+                self.forked = entry
             elif isinstance(entry, e.RunContinued):
                 self.continued = entry
 
@@ -164,10 +172,18 @@ class Drive:
 
     def _check_row(self) -> None:
         row, started = self.lease.row, self.started
-        if started is None or (row.name, row.key, row.tenant, row.digest) != (
-            started.name, started.key, started.tenant, started.digest,
-        ):  # fmt: skip
+        same = started is not None and (row.name, row.tenant, row.digest) == (
+            started.name, started.tenant, started.digest,
+        )  # fmt: skip
+        # A fork has a key only if it took its base's over, and that may have been one itself.
+        if started is None or not same or (self.forked is None and row.key != started.key):
             raise Damaged(run=row.run, seq=1, what="the row and the first entry do not name the same thing")
+
+    def seed(self, begun_at: int | None) -> str:
+        """Return the seed that belongs to a record: that of the run which wrote its first entry; None: a new one."""
+        if len(self._seeds) < 2 or begun_at is None:
+            return self.state.seed
+        return next(seed for first, seed in reversed(self._seeds) if first <= begun_at)
 
     def refuse(self, error: Refusal) -> Refusal:
         """Remember why the run may not go on, so that code which swallows the error cannot act; return it to raise."""

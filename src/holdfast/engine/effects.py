@@ -239,7 +239,7 @@ class StepCall:
         self.stream = Stream(drive.open_chunks, self.key, attempt)
         return Step(
             deps=drive.deps,
-            idempotency_key=idempotency_key(drive.state.seed, self.key),
+            idempotency_key=idempotency_key(drive.seed(drive.replay.begun_at(self.key)), self.key),
             run_id=drive.lease.row.run,
             attempt=attempt,
             log=drive.log.bind(step=self.key, attempt=attempt),
@@ -366,7 +366,7 @@ class StepCall:
                 raw, blob, blobs, back = store_value(self.codec, found, f"verify of {self.key}", self.drive.secrets)
                 await self._write_resolved(how="verify", outcome="done", raw=raw, blob=blob, blobs=blobs)
                 return back
-        if self.in_doubt == "wait":
+        if self.in_doubt == "wait" or doubt.asked_again:
             detail = f"step {self.key} is in doubt: {doubt.why}"
             word = await self._wait_in_doubt(doubt, due_at=None, detail=detail, takes=self._is_word)
             assert word is not None

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NoReturn, cast
 
 from holdfast.core import entry as e
-from holdfast.core.checksum import ZERO, StoredEntry
+from holdfast.core.checksum import ZERO, Share, StoredEntry
 from holdfast.core.cursor import Cursor
 from holdfast.core.entry import read_entry
 from holdfast.core.errors import Damaged, Diverged, NotFound, Unwind
@@ -66,8 +66,9 @@ def rehearse(
     *,
     blobs: Mapping[str, bytes] = {},
     secrets: Secrets | None = None,
+    shares: Sequence[Share] = (),
 ) -> Rehearsed:
-    """Run `function` over what a run recorded, without performing or writing anything.
+    """Run `function` over what a run recorded, without performing or writing anything; `shares` as in its pages.
 
     A run that has ended must end alike. Code that waits is not waited for: its timers are reached at once. May be
     called with or without an event loop running; it uses one of its own.
@@ -75,7 +76,7 @@ def rehearse(
     Raises:
         Damaged: the entries do not add up, or hold what this version cannot read.
     """
-    script = _Script(run, entries, blobs)
+    script = _Script(run, entries, blobs, shares)
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(_play, function, script, secrets).result()
 
@@ -115,8 +116,10 @@ _CLOSED: Final = (Recorded, Failed, Cancelled, GivenUp, Received, Decided, Settl
 class _Script:
     """What a drive sees of a store: one run's entries and blobs. What it would write is kept and not written."""
 
-    def __init__(self, run: RunId, entries: Sequence[StoredEntry], blobs: Mapping[str, bytes]) -> None:
-        self.entries, self._blobs = entries, blobs
+    def __init__(
+        self, run: RunId, entries: Sequence[StoredEntry], blobs: Mapping[str, bytes], shares: Sequence[Share]
+    ) -> None:
+        self.entries, self._blobs, self._shares = entries, blobs, shares
         first = read_entry(run, entries[0]) if entries else None
         if not isinstance(first, e.RunStarted):
             raise Damaged(run=run, seq=1, what="it does not begin with its start")
@@ -137,7 +140,7 @@ class _Script:
 
     async def read(self, run: RunId, after: Cursor, *, chunks: bool = True, limit: int = 0) -> Page:
         previous = self.entries[after.seq - 1].checksum if after.seq else ZERO
-        return Page(self.row, self.entries[after.seq :], (), previous, False)
+        return Page(self.row, self.entries[after.seq :], (), previous, False, self._shares)
 
     async def blob(self, tenant: str, digest: str) -> bytes:
         if digest not in self._blobs:

@@ -20,6 +20,7 @@ from holdfast.engine.drive import Drive
 from holdfast.engine.family import cancel_post
 from holdfast.engine.function import Durable
 from holdfast.engine.payload import load_value, store_value
+from holdfast.engine.reopening import take_up
 from holdfast.journal import replay as r
 from holdfast.store.start import Start, new_run
 from holdfast.store.value import NewPost, Post
@@ -207,6 +208,9 @@ class Verb:
                 known = RunId(child)
             case r.Settled(entry=entry):
                 known = RunId(entry.child)
+            case r.Anew(child=str() as child):
+                spawned = e.ChildSpawned(step=self.key, child=child, name=what.name, digest=self.digest)
+                known = await take_up(self._drive, spawned)
             case _:
                 known = await self._create(what, body, labels)
         self._drive.on_spawn(what, known)

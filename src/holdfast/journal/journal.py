@@ -161,7 +161,7 @@ async def load(store: Store, run: RunId, take: Callable[[Entry], None]) -> RunRo
     cursor, head = START, None
     while True:
         page = await store.read(run, cursor, chunks=False)
-        head = check_chain(run, page.previous if head is None else head, page.entries, cursor.seq)
+        head = check_chain(run, page.previous if head is None else head, page.entries, cursor.seq, page.shares)
         for row in page.entries:
             take(read_entry(run, row))
         cursor = Cursor(cursor.seq + len(page.entries))

@@ -57,6 +57,8 @@ class InQuestion(Struct, frozen=True):
     started_at: int
     timeout: int | None
     why: str
+    asked_again: bool = False
+    """True when it had raised, and somebody asked for another try: it waits for a word."""
 
 
 class GivenUp(Struct, frozen=True):
@@ -73,9 +75,10 @@ class Reopened(Struct, frozen=True):
 
 
 class Waiting(Struct, frozen=True):
-    """The step is a wait that has begun; `due_at` is when it ends by itself."""
+    """The step is a wait that has begun; `due_at` is when it ends by itself, the only way if it is `timed`."""
 
     due_at: int | None
+    timed: bool = False
 
 
 class Asked(Struct, frozen=True):
@@ -98,6 +101,12 @@ class Spawned(Struct, frozen=True):
     child: str
 
 
+class Anew(Struct, frozen=True):
+    """A child of the run that this one was forked from stands here: spawn another, from the past of `child` if any."""
+
+    child: str | None = None
+
+
 class Settled(Struct, frozen=True):
     """The child ended."""
 
@@ -118,7 +127,7 @@ class Branched(Struct, frozen=True):
 
 Answer = (
     Fresh | Recorded | Failed | Retrying | Cancelled | Interrupted | InQuestion | GivenUp | Reopened
-    | Waiting | Asked | Decided | Spawned | Settled | Received | Branched
+    | Waiting | Asked | Decided | Spawned | Anew | Settled | Received | Branched
 )  # fmt: skip
 FRESH = Fresh()
 CLOSED = (Recorded, Failed, Cancelled, GivenUp, Received, Decided, Settled)
@@ -171,7 +180,8 @@ class Replay:
             case e.StepFailed(retry_at=int() as retry_at):
                 self._close(entry, entry.step, entry.digest, Retrying(entry.attempt, retry_at))
             case e.StepStarted(waits=[_, *_]):
-                self._record(entry, entry.step, entry.digest, Waiting(entry.due_at), "a wait")
+                waiting = Waiting(entry.due_at, entry.waits == ["sleep"])
+                self._record(entry, entry.step, entry.digest, waiting, "a wait")
             case e.StepStarted():
                 self._open(entry)
             case e.SignalReceived():
@@ -182,13 +192,16 @@ class Replay:
             case e.QuestionAnswered():
                 self._close(entry, entry.step, None, Decided(entry), "a question")
             case e.ChildSpawned():
-                self._record(entry, entry.step, entry.digest, Spawned(entry.child), "a child")
+                spawned = Spawned(entry.child)
+                self._record(entry, entry.step, entry.digest, spawned, "a child").answer = spawned
             case e.ChildSettled():
                 self._close(entry, entry.step, None, Settled(entry), "a child")
             case e.CancelReceived():
                 self.cancel_seq = entry.seq
             case e.RunContinued():
                 self._branches, self._by_key, self._sets, self._left = {}, {}, {}, 0
+            case e.RunForked():
+                self._fork(entry)
             case e.StepDoubted():
                 self._doubt(entry)
             case e.StepResolved():
@@ -244,7 +257,13 @@ class Replay:
         record.answer = (
             Cancelled(entry.seq)
             if entry.why == "cancelled"
-            else InQuestion(entry.attempt, record.started_at, record.timeout, record.why)
+            else InQuestion(
+                entry.attempt,
+                record.started_at,
+                record.timeout,
+                record.why,
+                isinstance(record.answer, InQuestion) and record.answer.asked_again,
+            )
         )
 
     def _resolve(self, entry: e.StepResolved) -> None:
@@ -257,6 +276,38 @@ class Replay:
                 record.answer = Reopened(attempt)
             case _:
                 record.answer = GivenUp(record.why, attempt)
+
+    def _fork(self, entry: e.RunForked) -> None:
+        """Take back what is not the fork's: what the base waited for, asked, spawned, or left without an outcome."""
+        for step in entry.doubted:
+            record = self._by_key[step]
+            attempt = getattr(record.answer, "attempt", 1)
+            record.why = record.why or "the run was forked while it was under way"
+            asked_again = isinstance(record.answer, GivenUp | Cancelled)
+            record.answer = InQuestion(attempt, record.started_at, record.timeout, record.why, asked_again)
+        for step in entry.children:
+            self._by_key[step].answer = Anew()
+        for step in entry.reopened:
+            self._reopen(self._by_key[step])
+        for record in list(self._by_key.values()):
+            if isinstance(record.answer, Asked) or (isinstance(record.answer, Waiting) and not record.answer.timed):
+                self._forget(record)
+
+    def _reopen(self, record: _Record) -> None:
+        if isinstance(record.answer, Spawned):
+            record.answer = Anew(record.answer.child)
+        elif isinstance(record.answer, Settled):
+            record.answer = Anew(record.answer.entry.child)
+        elif isinstance(record.answer, Cancelled) and (record.what != "a step" or record.seq == record.answer.seq):
+            self._forget(record)
+        else:
+            record.answer = Reopened(0)
+
+    def _forget(self, record: _Record) -> None:
+        """Drop the last place of a branch, as if it had not been come to."""
+        self._branches[branch_of(record.key)].remove(record)
+        del self._by_key[record.key]
+        self._left -= 1
 
     def ask(self, branch: str, key: str, digest: str | None, what: str | None = None) -> Answer:
         """Say what is recorded for the next place of `branch`, which the code says is `key`.
@@ -339,6 +390,16 @@ class Replay:
         """Return the key of a branch's next record; None past its last one."""
         record = self._next(branch)
         return record.key if record is not None else None
+
+    def begun_at(self, key: str) -> int | None:
+        """Return the entry that a step was begun with, if the journal knows it."""
+        record = self._by_key.get(key)
+        return record.seq if record is not None else None
+
+    def next_at(self, branch: str) -> int | None:
+        """Return the entry that the next place of a branch was begun with; None past its last one."""
+        record = self._next(branch)
+        return record.seq if record is not None else None
 
     def settlement(self, key: str) -> e.ChildSettled | None:
         """Return how the child of a step ended, if the journal knows."""

@@ -10,7 +10,7 @@ import apsw
 from msgspec.structs import replace
 
 from holdfast.core import limits
-from holdfast.core.checksum import ZERO, StoredEntry
+from holdfast.core.checksum import ZERO, Share, StoredEntry, owner_of
 from holdfast.core.cursor import Cursor
 from holdfast.core.errors import Damaged, NotFound
 from holdfast.core.ids import Fence, RunId, WorkerId, new_worker_id
@@ -24,11 +24,13 @@ from holdfast.store.protocol import Pending, Transaction
 from holdfast.store.sqlite.transaction import call_guarded
 from holdfast.store.tickets import Tickets
 from holdfast.store.value import (
+    BaseMoved,
     Commit,
     Committed,
     Created,
     Deleted,
     Existing,
+    Forked,
     HeadMoved,
     InboxMoved,
     KeyTaken,
@@ -37,6 +39,7 @@ from holdfast.store.value import (
     LimitRow,
     NewBlob,
     NewChunk,
+    NewFork,
     NewPost,
     NewRun,
     Outcome,
@@ -81,6 +84,9 @@ class MemoryStore:
         self._rows: dict[RunId, RunRow] = {}
         self._keys: dict[tuple[str, str], RunRow] = {}
         self._entries: dict[RunId, list[StoredEntry]] = {}
+        self._shares: dict[RunId, tuple[Share, ...]] = {}
+        self._words: dict[RunId, str | None] = {}
+        """The word that each fork was asked for under."""
         self._posts: dict[RunId, list[Post]] = {}
         self._consumed: set[tuple[RunId, int]] = set()
         self._chunks: dict[RunId, list[StoredChunk]] = {}
@@ -137,9 +143,53 @@ class MemoryStore:
         self._bells.ring(None)
         return Created(row, Lease(row, owner, row.fence, "started", new.first) if owner else None)
 
-    def hold(self, row: RunRow, entries: Sequence[StoredEntry], blobs: Mapping[str, bytes]) -> None:
+    async def fork(self, new: NewFork) -> Created | Existing | BaseMoved:
+        base, at = self._rows.get(new.base), new.first.seq - 1
+        journal = self._entries[new.base][:at] if base is not None else []
+        if base is None or len(journal) < at or journal[-1].checksum != new.previous:
+            return BaseMoved()
+        shares = self._shares.get(base.run, ())
+        owner = owner_of(base.run, shares, at)
+        for known, forked in (await self.forked(owner)).items():
+            if new.word is not None and forked.word == new.word:
+                return Existing(known, self._rows[known])
+        point.reached("before")
+        fork = replace(
+            new.row,
+            number=next(self._numbers),
+            last_seq=new.first.seq,
+            head=new.first.checksum,
+            root=new.row.root or new.row.run,
+        )
+        self._rows[fork.run] = fork
+        if fork.key is not None:
+            self._rows[base.run] = replace(base, key=None)
+            self._keys[fork.tenant, fork.key] = fork
+        self._shares[fork.run] = (*(share for share in shares if share.up_to < at), Share(at, owner))
+        self._words[fork.run] = new.word
+        self._entries[fork.run], self._posts[fork.run], self._chunks[fork.run] = [*journal, new.first], [], []
+        self._named[fork.run] = set(self._named.get(base.run, ()))
+        for post in new.posts:
+            self._post(post)
+        point.reached("after")
+        self._bells.ring(None)
+        return Created(fork, None)
+
+    async def forks(self, runs: Sequence[RunId]) -> Mapping[RunId, Forked]:
+        return {run: Forked(shares[-1].run, shares[-1].up_to, self._words[run])
+                for run in runs if run in self._rows and (shares := self._shares.get(run))}  # fmt: skip
+
+    async def forked(self, run: RunId) -> Mapping[RunId, Forked]:
+        found = await self.forks(sorted(self._shares))
+        return {fork: forked for fork, forked in found.items() if forked.base == run}
+
+    def hold(
+        self, row: RunRow, entries: Sequence[StoredEntry], blobs: Mapping[str, bytes], shares: Sequence[Share] = ()
+    ) -> None:
         """Put a run here as it stood elsewhere, to be read."""
         row = self._rows[row.run] = replace(row, number=next(self._numbers))
+        if shares:
+            self._shares[row.run], self._words[row.run] = tuple(shares), None
         self._entries[row.run], self._posts[row.run], self._chunks[row.run] = list(entries), [], []
         if row.key is not None:
             self._keys[row.tenant, row.key] = row
@@ -241,7 +291,7 @@ class MemoryStore:
         ahead = [c for c in self._chunks[run] if (c.seq, c.fence, c.number) > after] if chunks and not more else []
         sizes = accumulate(len(chunk.body) for chunk in ahead[: limits.PAGE_ENTRIES])
         fit = sum(1 for size in sizes if size <= limits.PAGE_BYTES)
-        return Page(row, entries, ahead[: max(fit, 1)], previous, more)
+        return Page(row, entries, ahead[: max(fit, 1)], previous, more, self._shares.get(run, ()))
 
     async def last(self, run: RunId) -> Page | None:
         row = self._rows.get(run)
@@ -429,7 +479,15 @@ class MemoryStore:
         if gone and not trial:
             point.reached("before")
             for run in gone:
-                for of_run in (self._rows, self._entries, self._posts, self._chunks, self._named):
+                for of_run in (
+                    self._rows,
+                    self._entries,
+                    self._posts,
+                    self._chunks,
+                    self._named,
+                    self._shares,
+                    self._words,
+                ):
                     of_run.pop(run, None)
             self._consumed = {(run, seq) for run, seq in self._consumed if run in self._rows}
             self._budgets = {(run, name): of for (run, name), of in self._budgets.items() if run in self._rows}

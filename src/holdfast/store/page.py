@@ -1,6 +1,6 @@
 """What drivers share of reading: a page's worth of rows, and the page that a run's ending is."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -24,6 +24,11 @@ def cut(rows: Iterable[Any], after: int, limit: int) -> tuple[bytes, list[Stored
         # A damaged row may hold anything.
         size += len(values[5]) if isinstance(values[5], bytes | str) else 0
     return previous, entries, False
+
+
+def joins(after: int, previous: bytes, entries: Sequence[StoredEntry]) -> bool:
+    """Say whether a run's own entries begin where the page does; of a fork what comes before is another's."""
+    return previous != ZERO if after else bool(entries) and entries[0].seq == 1
 
 
 def ending(lease: Lease, change: Commit) -> Page:

@@ -8,14 +8,17 @@ from holdfast.core.cursor import Cursor
 from holdfast.core.ids import RunId, WorkerId
 from holdfast.core.limit import Limit
 from holdfast.store.value import (
+    BaseMoved,
     Commit,
     Created,
     Deleted,
     Existing,
+    Forked,
     KeyTaken,
     Lease,
     LimitRow,
     NewChunk,
+    NewFork,
     NewPost,
     NewRun,
     Outcome,
@@ -118,6 +121,21 @@ class Store(Protocol):
         What is committed under the lease is written behind the creation, often in the same transaction. Nobody may be
         told of the run until it is known that it was created.
         """
+        ...
+
+    async def fork(self, new: NewFork) -> Created | Existing | BaseMoved:
+        """Write a run that begins with another's entries, by reference; once per base and word.
+
+        What it shares stays as long as it does, whatever becomes of the base.
+        """
+        ...
+
+    async def forks(self, runs: Sequence[RunId]) -> Mapping[RunId, Forked]:
+        """Return where those of these runs begin that are forks."""
+        ...
+
+    async def forked(self, run: RunId) -> Mapping[RunId, Forked]:
+        """Return the forks whose last shared entry this run wrote, the oldest first."""
         ...
 
     def commit(self, lease: Lease, change: Commit) -> Pending[Outcome]:

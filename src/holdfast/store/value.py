@@ -6,7 +6,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from holdfast.core import limits
-from holdfast.core.checksum import StoredEntry
+from holdfast.core.checksum import Share, StoredEntry
 from holdfast.core.entry import BudgetMove
 from holdfast.core.ids import Fence, RunId, WorkerId
 from holdfast.core.status import Status
@@ -75,6 +75,36 @@ class NewRun(Struct, frozen=True, kw_only=True):
     row: RunRow
     first: StoredEntry
     blobs: Sequence["NewBlob"] = ()
+
+
+class NewFork(Struct, frozen=True, kw_only=True):
+    """A run to create whose journal begins with another's entries: its row and its first own entry.
+
+    A key in its row moves to it from the base, which then has none.
+    """
+
+    row: RunRow
+    first: StoredEntry
+    base: RunId
+    """The run that it is forked from, whose entries it has up to the one before `first`."""
+    previous: bytes
+    """The checksum that the last of those must have."""
+    word: str | None = None
+    """Of those that are asked for under one word, of one run, there is one."""
+    posts: Sequence["NewPost"] = ()
+    """What it finds in its inbox."""
+
+
+class Forked(Struct, frozen=True):
+    """Where a fork begins: behind entry `at` of the run that wrote it."""
+
+    base: RunId
+    at: int
+    word: str | None
+
+
+class BaseMoved(Struct, frozen=True):
+    """The base is not there as it was seen: it was deleted, or has another entry there; nothing was written."""
 
 
 class Created(Struct, frozen=True):
@@ -259,6 +289,8 @@ class Page(Struct, frozen=True):
     """The checksum of the entry before the first."""
     more: bool
     """True when the page ended before the journal did."""
+    shares: Sequence[Share] = ()
+    """Of a fork, what it has of other runs; may be left out where the page holds nothing of that."""
 
 
 class Kept(StrEnum):

@@ -73,7 +73,7 @@ def _preview_is_stale(cursor: Cursor, page: Page) -> bool:
 
 def _events(store: Store, run: RunId, page: Page, cursor: Cursor) -> list[tuple[Event, Cursor]]:
     """Return a page's events in the feed's order, each with its place."""
-    head = check_chain(run, page.previous, page.entries, cursor.seq)
+    head = check_chain(run, page.previous, page.entries, cursor.seq, page.shares)
     if not page.more and not page.row.damage:
         _check_end(page, cursor.seq + len(page.entries), head)
     places: list[tuple[Cursor, StoredEntry | StoredChunk]] = [(Cursor(row.seq), row) for row in page.entries]

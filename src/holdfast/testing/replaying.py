@@ -46,7 +46,9 @@ def _replay(what: Durable[Any, *tuple[Any, ...]] | App, archived: ArchivedRun) -
     if function is None:
         raise InvalidInput(f"the archive holds a run of {name!r}, which {what!r} is not")
     secrets = Secrets(what.secrets if isinstance(what, App) else ())
-    rehearsed = rehearse(function, archived.run, archived.entries, blobs=archived.blobs, secrets=secrets)
+    rehearsed = rehearse(
+        function, archived.run, archived.entries, blobs=archived.blobs, secrets=secrets, shares=archived.shares
+    )
     if isinstance(rehearsed, Diverged):
         rehearsed.add_note(f"in run {archived.run} of {name}")
         raise rehearsed

@@ -17,7 +17,7 @@ from holdfast.core.limit import Limit
 from holdfast.store.answer import Answer
 from holdfast.store.bell import Bell, Bells
 from holdfast.store.clock import Clock
-from holdfast.store.postgres import deleting, leasing
+from holdfast.store.postgres import deleting, forking, leasing
 from holdfast.store.postgres.address import Address, parse
 from holdfast.store.postgres.claiming import Claims
 from holdfast.store.postgres.clock import ServerClock
@@ -35,16 +35,19 @@ from holdfast.store.postgres.writer import Lane
 from holdfast.store.protocol import Pending, Transaction
 from holdfast.store.rows import Seal, read_row
 from holdfast.store.value import (
+    BaseMoved,
     Commit,
     Committed,
     Created,
     Deleted,
     Existing,
+    Forked,
     KeyTaken,
     Lease,
     LeaseLost,
     LimitRow,
     NewChunk,
+    NewFork,
     NewPost,
     NewRun,
     Outcome,
@@ -215,6 +218,12 @@ class PostgresStore:
         assert lease is not None
         return lease, self._lane(op.row.number).submit(op)
 
+    async def fork(self, new: NewFork) -> Created | Existing | BaseMoved:
+        made = await self._reader.ask(forking.Forking(self._reader, new, await self._number()))
+        if isinstance(made, Created):
+            self._rang(None)
+        return made
+
     def commit(self, lease: Lease, change: Commit) -> Pending[Outcome]:
         return self._lane(lease.row.number).submit(self._op(lease, change))
 
@@ -379,6 +388,12 @@ class PostgresStore:
 
     async def last(self, run: RunId) -> Page | None:
         return await self._reader.last(run)
+
+    async def forks(self, runs: Sequence[RunId]) -> Mapping[RunId, Forked]:
+        return await forking.forks(self._reader, runs)
+
+    async def forked(self, run: RunId) -> Mapping[RunId, Forked]:
+        return await forking.forked(self._reader, run)
 
     async def inbox(self, run: RunId) -> Sequence[Post]:
         return await self._reader.inbox(run)

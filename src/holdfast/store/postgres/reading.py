@@ -13,12 +13,12 @@ from msgspec.structs import replace
 from psycopg_pool import AsyncConnectionPool
 
 from holdfast.core import limits
-from holdfast.core.checksum import ZERO
+from holdfast.core.checksum import ZERO, Share
 from holdfast.core.cursor import Cursor
 from holdfast.core.errors import Damaged, NotFound
 from holdfast.core.ids import RunId, id_bytes, id_text
 from holdfast.core.status import Status
-from holdfast.store.page import cut
+from holdfast.store.page import cut, joins
 from holdfast.store.postgres.address import Address
 from holdfast.store.postgres.arrays import Id, Texts
 from holdfast.store.postgres.clock import ServerClock
@@ -44,6 +44,23 @@ _KEY: Final = "SELECT run, name, digest, conversation FROM hf_keys WHERE tenant 
 _ENTRIES: Final = """
     SELECT seq, kind, version, at, enc, CASE WHEN seq > $2 THEN body END, checksum FROM hf_entries
      WHERE run = (SELECT number FROM hf_runs WHERE run = $1) AND seq >= $2 ORDER BY seq LIMIT $3
+"""
+_SHARES: Final = """
+    SELECT up_to, base FROM hf_lineage WHERE run = (SELECT number FROM hf_runs WHERE run = $1) ORDER BY up_to
+"""
+# Of a fork: each stretch of its journal from the run that wrote it.
+_SHARED: Final = """
+    WITH me AS (SELECT number FROM hf_runs WHERE run = $1), part AS (
+        SELECT l.owner, coalesce(lag(l.up_to) OVER (ORDER BY l.up_to), 0) AS low, l.up_to AS high
+          FROM hf_lineage l WHERE l.run = (SELECT number FROM me)
+        UNION ALL
+        SELECT number, (SELECT max(up_to) FROM hf_lineage WHERE run = number), NULL FROM me
+    )
+    SELECT e.seq, e.kind, e.version, e.at, e.enc, e.body, e.checksum FROM part, LATERAL (
+        SELECT seq, kind, version, at, enc, CASE WHEN seq > $2 THEN body END AS body, checksum FROM hf_entries
+         WHERE run = part.owner AND seq >= $2 AND seq > part.low AND (part.high IS NULL OR seq <= part.high)
+         ORDER BY seq LIMIT $3) e
+     ORDER BY e.seq LIMIT $3
 """
 _CHUNKS: Final = """
     SELECT seq, fence, number, step, attempt, "offset", at, body FROM hf_chunks
@@ -144,25 +161,36 @@ class Reader:
 
     async def page(self, run: RunId, after: Cursor, *, chunks: bool, limit: int) -> Page:
         """Return what follows a cursor, as it all stood at one moment."""
-        rows, entries, ahead = await self.ask(partial(self._page, _id(run), after, limit, chunks))
-        if not rows:
+        page = await self.ask(partial(self._page, _id(run), after, limit, chunks, _ENTRIES))
+        if page is None:
             raise NotFound(f"run {run}")
-        previous, page, more = cut(entries, after.seq, limit)
-        return Page(read_row(rows[0]), page, [] if more else _fit(ahead), previous, more)
+        if joins(after.seq, page.previous, page.entries):
+            return page
+        rows = await self.rows(_SHARES, [_id(run)])
+        if not rows:
+            return page
+        shared = await self.ask(partial(self._page, _id(run), after, limit, chunks, _SHARED))
+        if shared is None:
+            raise NotFound(f"run {run}")
+        # What a fork shares never changes, so it needs no snapshot with the entries.
+        return replace(shared, shares=[Share(up_to, id_text(base)) for up_to, base in rows])
 
     async def _page(
-        self, raw: Id, after: Cursor, limit: int, chunks: bool, connection: Async
-    ) -> tuple[list[Row], list[Row], list[Row]]:
+        self, raw: Id, after: Cursor, limit: int, chunks: bool, statement: str, connection: Async
+    ) -> Page | None:
         async with connection.pipeline():
             await connection.execute(_SNAPSHOT)
             row = await connection.execute(self.names(_BY_ID), [raw], binary=True)
-            entries = await connection.execute(self.names(_ENTRIES), [raw, after.seq, limit + 2], binary=True)
+            entries = await connection.execute(self.names(statement), [raw, after.seq, limit + 2], binary=True)
             ahead = None
             if chunks:
                 asked = [raw, *after, limits.PAGE_ENTRIES]
                 ahead = await connection.execute(self.names(_CHUNKS), asked, binary=True)
             await connection.execute(b"COMMIT")
-        return await row.fetchall(), await entries.fetchall(), await ahead.fetchall() if ahead is not None else []
+        rows = await row.fetchall()
+        previous, page, more = cut(await entries.fetchall(), after.seq, limit)
+        behind = _fit(await ahead.fetchall()) if ahead is not None else []
+        return Page(read_row(rows[0]), page, [] if more else behind, previous, more) if rows else None
 
     async def last(self, run: RunId) -> Page | None:
         """Return a run's row and, if it has ended, its last entry."""

@@ -64,11 +64,12 @@ def post_values(posts: Sequence[NewPost], at: int) -> list[Any]:
 
 
 def blob_call(row: RunRow, entries: Sequence[StoredEntry], blobs: Sequence[NewBlob]) -> Statement:
-    """Return the statement that writes blobs and their references with the last of these entries."""
+    """Return the statement that writes blobs and their references with these entries."""
     kept = {blob.digest: blob.body for blob in blobs}
     digests = Bytes([bytes.fromhex(digest) for digest in kept])
-    last = entries[-1]
-    return _BLOBS, [row.tenant, last.at, digests, Bytes(list(kept.values())), row.number, last.seq]
+    # Whichever of the entries names them: a fork that has the last of a few must not lose what the first one stored.
+    at, seq = entries[-1].at, entries[0].seq
+    return _BLOBS, [row.tenant, at, digests, Bytes(list(kept.values())), row.number, seq]
 
 
 class Rich:

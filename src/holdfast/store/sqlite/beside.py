@@ -82,7 +82,8 @@ def drop_chunks(db: Db, number: int, steps: Sequence[str]) -> None:
 
 def add_blobs(db: Db, row: RunRow, entries: Sequence[StoredEntry], blobs: Sequence[NewBlob]) -> None:
     """Write blobs and their references in the entry's transaction."""
-    at, seq = entries[-1].at, entries[-1].seq
+    # Whichever of the entries names them: a fork that has the last of a few must not lose what the first one stored.
+    at, seq = entries[-1].at, entries[0].seq
     for blob in blobs:
         key = (row.tenant, bytes.fromhex(blob.digest))
         db.rows(

@@ -27,8 +27,7 @@ def create(db: Db, new: NewRun, worker: WorkerId | None, at: int) -> Created | E
     number = wanted.number or db.take_number()
     owner = db.worker_number(worker) if worker is not None else None
     row = first_row(new, number, claimed=owner is not None)
-    fixed, moving = fixed_of(row), moving_of(row)
-    db.rows(_INSERT_RUN, (*fixed, *moving, owner, guard(seal(fixed), moving)))
+    insert_run(db, row, owner)
     if wanted.key is not None:
         db.rows(
             "INSERT INTO hf_keys (tenant, key, run, name, digest, conversation) VALUES (?, ?, ?, ?, ?, ?)",
@@ -41,6 +40,12 @@ def create(db: Db, new: NewRun, worker: WorkerId | None, at: int) -> Created | E
         return Created(row, None)
     row = replace(row, owner=worker)
     return Created(row, Lease(row, worker, row.fence, "started", new.first))
+
+
+def insert_run(db: Db, row: RunRow, owner: int | None) -> None:
+    """Write the row of a new run."""
+    fixed, moving = fixed_of(row), moving_of(row)
+    db.rows(_INSERT_RUN, (*fixed, *moving, owner, guard(seal(fixed), moving)))
 
 
 def created(db: Db, new: NewRun, worker: WorkerId | None) -> Created | None:

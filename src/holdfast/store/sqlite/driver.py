@@ -20,7 +20,7 @@ from holdfast.store.bell import Bell, Bells
 from holdfast.store.clock import Clock, system_clock
 from holdfast.store.protocol import Pending, Transaction
 from holdfast.store.rows import Seal, first_row, read_post
-from holdfast.store.sqlite import beside, creating, deleting, guard, leasing, limiting
+from holdfast.store.sqlite import beside, creating, deleting, forking, guard, leasing, limiting
 from holdfast.store.sqlite.commit import CommitOp
 from holdfast.store.sqlite.connection import connect, prepare, translated
 from holdfast.store.sqlite.database import Db
@@ -30,16 +30,19 @@ from holdfast.store.sqlite.slots import Slots
 from holdfast.store.sqlite.transaction import call_guarded
 from holdfast.store.sqlite.writer import Do, Writer
 from holdfast.store.value import (
+    BaseMoved,
     Commit,
     Committed,
     Created,
     Deleted,
     Existing,
+    Forked,
     KeyTaken,
     Lease,
     LeaseLost,
     LimitRow,
     NewChunk,
+    NewFork,
     NewPost,
     NewRun,
     Outcome,
@@ -164,6 +167,12 @@ class SqliteStore:
             run=row.run,
         )
         return Lease(row, worker, row.fence, "started", new.first), self._writer.submit(op, wait_a_turn=True)
+
+    async def fork(self, new: NewFork) -> Created | Existing | BaseMoved:
+        # By itself: the base's entries of the same batch would not be written yet.
+        op = Do(lambda db: forking.fork(db, new), rings=(None,), settled=lambda db: forking.made(db, new), alone=True)
+        done: Created | Existing | BaseMoved = await self._writer.submit(op)
+        return done
 
     def _refill(self) -> None:
         """Take more run numbers, in the background; one request at a time."""
@@ -357,6 +366,14 @@ class SqliteStore:
 
     async def last(self, run: RunId) -> Page | None:
         return self._reader.last(run)
+
+    async def forks(self, runs: Sequence[RunId]) -> Mapping[RunId, Forked]:
+        with self._reader.one() as connection:
+            return forking.forks(connection, runs)
+
+    async def forked(self, run: RunId) -> Mapping[RunId, Forked]:
+        with self._reader.one() as connection:
+            return forking.forked(connection, run)
 
     async def inbox(self, run: RunId) -> Sequence[Post]:
         return self._reader.inbox(run)

@@ -1,24 +1,26 @@
 """The read side of a SQLite file: a connection that only reads, unless the writing one is idle and its pages warm."""
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
+from itertools import chain, pairwise
 from typing import Any, Final
 
 import apsw
 import msgspec
 
 from holdfast.core import limits
-from holdfast.core.checksum import ZERO, StoredEntry
+from holdfast.core.checksum import ZERO, Share, StoredEntry
 from holdfast.core.cursor import Cursor
 from holdfast.core.errors import Damaged, NotFound, StoreUnavailable
 from holdfast.core.ids import RunId, id_bytes
 from holdfast.core.status import Status
-from holdfast.store.page import cut
+from holdfast.store.page import cut, joins
 from holdfast.store.rows import POSTS, SELECT, UNHEARD, read_post, read_row
 from holdfast.store.sqlite.connection import connect, translated
 from holdfast.store.sqlite.fetch import Row, fetch, fetch_raw
+from holdfast.store.sqlite.forking import shares_of
 from holdfast.store.sqlite.lookup import find_key, find_run
 from holdfast.store.value import Page, Post, RunFilter, RunRow, StoredChunk
 
@@ -32,6 +34,11 @@ _ENTRIES: Final = """
     SELECT seq, kind, version, at, enc, CASE WHEN seq > ?2 THEN body END, checksum FROM hf_entries
      WHERE run = ?1 AND seq >= ?2 ORDER BY seq LIMIT ?3
 """
+_SHARED: Final = """
+    SELECT seq, kind, version, at, enc, CASE WHEN seq > ?2 THEN body END, checksum FROM hf_entries
+     WHERE run = ?1 AND seq >= ?2 AND seq > ?4 AND seq <= ?5 ORDER BY seq LIMIT ?3
+"""
+_NO_END: Final = (1 << 63) - 1
 _MOST_ASKED: Final = 500
 _STANDS: Final = "SELECT run, status, reason, due_at, owner IS NULL FROM hf_runs WHERE run IN ({})"
 
@@ -90,10 +97,15 @@ class Reader:
             if row is None:
                 raise NotFound(f"run {run}")
             previous, entries, more = _page(connection, row.number, after.seq, limit)
+            shares: list[Share] = []
+            if not joins(after.seq, previous, entries):
+                shares, owners = shares_of(connection, row.number)
+                if shares:
+                    previous, entries, more = _shared(connection, (*owners, row.number), shares, after.seq, limit)
             ahead: list[StoredChunk] = []
             if chunks and not more:
                 ahead = _chunks(connection, row.number, after)
-        return Page(row, entries, ahead, previous, more)
+        return Page(row, entries, ahead, previous, more, shares)
 
     def last(self, run: RunId) -> Page | None:
         """Return a run's row and, if it has ended, its last entry."""
@@ -203,6 +215,22 @@ def _page(connection: apsw.Connection, number: int, after: int, limit: int) -> t
         return cut(connection.execute(_ENTRIES, asked), after, limit)
     except UnicodeDecodeError:
         return cut(fetch_raw(connection, _ENTRIES, asked), after, limit)
+
+
+def _shared(
+    connection: apsw.Connection, owners: Sequence[int], shares: Sequence[Share], after: int, limit: int
+) -> tuple[bytes, list[StoredEntry], bool]:
+    """Return a page of a fork, whose entries are of several runs."""
+    ends = [0, *(share.up_to for share in shares), _NO_END]
+    asked = [(owner, after, limit + 2, *stretch) for owner, stretch in zip(owners, pairwise(ends), strict=True)]
+
+    def rows(ask: Callable[[apsw.Connection, str, Any], Iterable[Row]]) -> Iterator[Row]:
+        return chain.from_iterable(ask(connection, _SHARED, values) for values in asked if values[4] >= after)
+
+    try:
+        return cut(rows(lambda of, sql, values: of.execute(sql, values)), after, limit)
+    except UnicodeDecodeError:
+        return cut(rows(fetch_raw), after, limit)
 
 
 def _chunks(connection: apsw.Connection, number: int, after: Cursor) -> list[StoredChunk]:

@@ -10,6 +10,7 @@ from holdfast.testing.clock import MovingClock
 from holdfast.testing.contract.committing import CommitContract
 from holdfast.testing.contract.creating import CreateContract
 from holdfast.testing.contract.deleting import DeleteContract, SweepContract
+from holdfast.testing.contract.forking import ForkContract
 from holdfast.testing.contract.leasing import LeaseContract
 from holdfast.testing.contract.limiting import LimitContract
 from holdfast.testing.contract.posting import InboxContract
@@ -36,6 +37,7 @@ class StoreContract(
     LimitContract,
     DeleteContract,
     SweepContract,
+    ForkContract,
 ):
     """Everything that the engine, the feed and the client rely on in a store.
 

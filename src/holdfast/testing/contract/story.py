@@ -5,7 +5,7 @@ from typing import Any
 from msgspec import Raw
 from msgspec.structs import replace
 
-from holdfast.core.checksum import StoredEntry, check_chain, checksum
+from holdfast.core.checksum import Share, StoredEntry, check_chain, checksum
 from holdfast.core.codec import decode_any, encode
 from holdfast.core.cursor import START, Cursor
 from holdfast.core.entry import Emitted, Entry, encode_body
@@ -57,14 +57,15 @@ async def row_of(store: Store, run: RunId) -> RunRow:
 
 async def journal_of(store: Store, run: RunId) -> list[StoredEntry]:
     """Return all of a run's entries, read page by page and checked as one chain that the row's head closes."""
-    cursor, entries = START, list[StoredEntry]()
+    cursor, entries, shares = START, list[StoredEntry](), list[Share]()
     while True:
         page = await store.read(run, cursor)
         entries += page.entries
+        shares = list(page.shares) or shares
         cursor = Cursor(cursor.seq + len(page.entries))
         if not page.more:
             break
-    assert check_chain(run, bytes(16), entries, 0) == page.row.head
+    assert check_chain(run, bytes(16), entries, 0, shares) == page.row.head
     assert page.row.last_seq == len(entries)
     return entries
 

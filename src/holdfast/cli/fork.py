@@ -1,0 +1,35 @@
+"""`holdfast fork`: another run from any entry of one."""
+
+import click
+from rich.text import Text
+
+from holdfast.cli.control import follow_up, is_worked
+from holdfast.cli.exits import Exit
+from holdfast.cli.lines import mark
+from holdfast.cli.options import common, run_argument
+from holdfast.cli.store import find_run, open_client
+from holdfast.cli.surface import Surface
+from holdfast.core.ids import RunId
+
+
+@click.command("fork")
+@run_argument(required=False)
+@click.option("--key", metavar="KEY", help="The run by its key.")
+@click.option("--at", type=int, metavar="SEQ", help="The last entry that it shares; as far as possible unless said.")
+@click.option("--by", metavar="WHO", help="Who asks for it; kept in the journal.")
+@common()
+async def fork(surface: Surface, *, run: str | None, key: str | None, at: int | None, by: str | None) -> int:
+    """Start another run that has a run's history up to an entry, and goes on by itself from there.
+
+    What was recorded up to there is not done again. The run itself, whether it goes on or has ended, is not touched.
+    """
+    async with open_client(surface.store) as client:
+        base = await find_run(client, run, key)
+        info = await client.info(RunId(await client.fork(base, at, by=by)))
+        working = await is_worked(client)
+    if surface.json:
+        surface.value({"run": info.id, "base": info.base, "base_seq": info.base_seq, "by": by, "worker": working})
+        return Exit.FINE
+    surface.say(mark("✓", "green") + Text(f"run {info.id} begins behind entry {info.base_seq} of run {info.base}"))
+    surface.say(Text(follow_up(working), style="dim"))
+    return Exit.FINE
