@@ -124,7 +124,7 @@ class Runtime:
         self._closing.callback(around.threads.close)
         self._worker = Worker(self._store, self._app, around, concurrency=self._concurrency, told=self._told)
         await self._worker.start(only=only)
-        self._client.serves = self._app.serves
+        self._client.serves = self._worker.versions.serves
         self._client.refusal = self._worker.refusal
         if only is None and self._app.schedules:
             from holdfast.engine.scheduler import Scheduler  # lazy: only who has schedules loads it
@@ -199,16 +199,19 @@ class Runtime:
         # Looked at before there is a run: one that could never store its result is not started.
         codec = what.result
         secrets = Secrets(self._app.secrets)
+        worker = self._worker
+        if worker is not None and not worker.versions.is_complete:
+            await worker.versions.enrol()
         start = Start(
             name=what.name,
             input=secrets.redact(what.encode_input(named)),
             key=join_key(key) if key is not None else None,
             code=self._app.code(what),
+            place=(worker.versions.of(what.name).place or 0) if worker is not None else 0,
             pin=bool(pin),
             labels=secrets.redact_labels(labels) if labels else {},
             delay_seconds=checked_seconds("delay=", delay) if delay is not None else 0.0,
         )
-        worker = self._worker
         if worker is not None and worker.has_room and not start.delay_seconds:
             worker.starting += 1
             try:

@@ -32,6 +32,7 @@ from holdfast.core.fold import RunState, fold
 from holdfast.core.ids import TENANT, RunId, WorkerId, checked_key, checked_text, run_id
 from holdfast.core.post import ANSWER, CANCEL, CONTROLS, PAUSE, RESUME, RETRY, SIGNAL, AnswerBody, Control, SignalBody
 from holdfast.core.status import NotDone, Status
+from holdfast.core.version import admits
 from holdfast.store.protocol import Store
 from holdfast.store.start import Start, checked_labels, new_run
 from holdfast.store.value import Created, Existing, KeyTaken, Lease, NewPost, Page, RunFilter, RunRow
@@ -247,7 +248,7 @@ class LocalClient:
 
     def _can_go_on(self, row: RunRow) -> bool:
         code = self.serves().get(row.name) if self.serves is not None else None
-        return code is not None and row.due_at is not None and f"|{code}|" not in row.refused
+        return code is not None and row.due_at is not None and admits(row.refused, code)
 
     async def _ending(self, page: Page) -> Ending:
         row = page.row

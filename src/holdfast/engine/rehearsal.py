@@ -14,25 +14,13 @@ from holdfast.core.entry import read_entry
 from holdfast.core.errors import Damaged, Diverged, NotFound, Unwind
 from holdfast.core.ids import Fence, RunId, WorkerId
 from holdfast.core.status import Status
+from holdfast.engine.catchup import CatchUp
 from holdfast.engine.course import follow
 from holdfast.engine.drive import Drive, Surroundings
 from holdfast.engine.function import Durable
 from holdfast.engine.log import SILENT
 from holdfast.engine.payload import Secrets
 from holdfast.engine.waits import Waits
-from holdfast.journal.replay import (
-    Answer,
-    Branched,
-    Cancelled,
-    Decided,
-    Failed,
-    GivenUp,
-    Received,
-    Recorded,
-    Replay,
-    Settled,
-    Spawned,
-)
 from holdfast.store.protocol import Pending, Store
 from holdfast.store.value import Commit, Committed, Lease, Outcome, Page, Post, RunRow
 
@@ -88,28 +76,28 @@ class _Reached(Unwind):
         self.step = step
 
 
-class _Rehearsal(Replay):
-    """Gives out what is recorded, and ends the code where nothing is."""
+class _Standstill(CatchUp):
+    """Ends the code where it asks for what is not recorded, once every branch has come to such a place."""
 
-    def __init__(self, drive: Drive) -> None:
-        super().__init__()
-        self._drive = drive
+    @property
+    def pending(self) -> bool:
+        """Always: nothing is beyond what is recorded."""
+        return True
 
-    def ask(self, branch: str, key: str, digest: str | None, what: str | None = None) -> Answer:
-        answer = super().ask(branch, key, digest, what)
-        if not isinstance(answer, _CLOSED):
-            raise self._drive.halt(_Reached(key))
-        return answer
+    @pending.setter
+    def pending(self, value: bool) -> None:
+        return
+
+    async def _may_act(self, step: str) -> NoReturn:
+        raise self._drive.halt(_Reached(step))
 
 
 class _NoWaits(Waits):
     """Waits that nothing ends: whoever waits has come to the end of what is recorded."""
 
     async def until(self, kind: str, step: str, **rest: Any) -> NoReturn:
-        raise self._drive.halt(_Reached(step or kind))
-
-
-_CLOSED: Final = (Recorded, Failed, Cancelled, GivenUp, Received, Decided, Settled, Spawned, Branched)
+        await self._drive.catching.arrive(step or kind)
+        raise AssertionError("nothing is beyond what is recorded")
 
 
 class _Script:
@@ -164,7 +152,7 @@ def _play(function: Durable[Any, *tuple[Any, ...]], script: _Script, secrets: Se
 async def _rehearse(function: Durable[Any, *tuple[Any, ...]], script: _Script, secrets: Secrets | None) -> Rehearsed:
     lease = Lease(script.row, _NOBODY, Fence(1), "started")
     drive = Drive(cast(Store, script), lease, Surroundings(secrets=secrets, log=SILENT), script.row.code, "rehearsal")
-    drive.replay, drive.waits = _Rehearsal(drive), _NoWaits(drive)
+    drive.waits, drive.catching = _NoWaits(drive), _Standstill(drive)
     try:
         await asyncio.create_task(follow(drive, function))
     except _Reached as reached:
