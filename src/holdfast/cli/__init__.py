@@ -17,6 +17,7 @@ from holdfast.cli.export import export
 from holdfast.cli.gc import gc
 from holdfast.cli.ls import ls
 from holdfast.cli.migrate import migrate
+from holdfast.cli.preflight import preflight
 from holdfast.cli.resolve import resolve
 from holdfast.cli.run import run
 from holdfast.cli.show import show
@@ -49,8 +50,8 @@ def commands() -> None:
 
 
 for _command in (
-    demo, run, worker, ls, show, tail, signal, answer, cancel, pause, resume, retry, resolve, verify, export, delete,
-    gc, migrate, doctor,
+    demo, run, worker, ls, show, tail, signal, answer, cancel, pause, resume, retry, resolve, preflight, verify, export,
+    delete, gc, migrate, doctor,
 ):  # fmt: skip
     commands.add_command(_command)
 

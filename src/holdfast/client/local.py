@@ -21,6 +21,7 @@ from holdfast.client.protocol import (
     ScheduleInfo,
     WorkerInfo,
 )
+from holdfast.client.serving import IsDead, Lacking, Serving, could_go_on
 from holdfast.core import entry as e
 from holdfast.core import limits
 from holdfast.core.checksum import check_chain
@@ -49,7 +50,8 @@ _DELETED: Final = (
     "What the key stood for is not done again; the result is in the archive, if one was kept. To do it anew, use "
     "another key. If nobody deleted it, `holdfast verify` tells what was lost."
 )
-_STUCK: Final = ("diverged", "pinned", "damaged", "unknown_entry")
+_UNREADABLE: Final = ("damaged", "unknown_entry")
+_STUCK: Final = ("diverged", "pinned", "outdated", *_UNREADABLE)
 """Rests that nothing in the run's own future ends."""
 
 
@@ -80,6 +82,8 @@ class LocalClient:
         self._store, self._tenant = store, tenant
         self.serves: Callable[[], Mapping[str, str]] | None = None
         """What a worker of this process can drive, by name and code version; a rest that it can end is none."""
+        self.is_dead: IsDead = lambda worker: False
+        """Says whether a worker is known not to be there any more."""
         self.refusal: Callable[[RunId], StoreRefused | None] = lambda run: None
         """Why a worker of this process cannot drive a run: the store is damaged where it would have to be written."""
 
@@ -95,11 +99,24 @@ class LocalClient:
             raise NotFound(f"run {run}")
         return row
 
+    async def _serving(self, rows: Sequence[RunRow]) -> Serving | None:
+        """Return who serves what, if any of these runs waits for somebody to drive it."""
+        if not any(could_go_on(row, self._store.now()) for row in rows):
+            return None
+        serving = Serving(await self._store.workers(), self.is_dead)
+        serving.add(self.serves() if self.serves is not None else {})
+        return serving
+
+    async def _lacking(self, row: RunRow) -> Lacking | None:
+        serving = await self._serving([row])
+        return await serving.lacking(self._store, row) if serving is not None else None
+
     async def info(self, run: RunId) -> RunInfo:
         row = await self._row(run)
         return await self._info(row)
 
     async def _info(self, row: RunRow) -> RunInfo:
+        lacking = await self._lacking(row)
         try:
             started = await self._entry(row, 1)
             last = await self._entry(row, row.last_seq) if not row.damage and row.last_seq > 1 else None
@@ -111,11 +128,11 @@ class LocalClient:
         finished = last if isinstance(last, RunFinished) else None
         error = msgspec.to_builtins(finished.error) if finished and finished.error else None
         return RunInfo(
-            **_summary_fields(row),
+            **_summary_fields(row, lacking),
             input=await self._value(row, started) if isinstance(started, RunStarted) else None,
             result=await self._value(row, finished) if finished and finished.status is Status.COMPLETED else None,
             error=error,
-            waiting_for=row.reason or None if row.status is Status.WAITING else None,
+            waiting_for=lacking.reason if lacking else row.reason or None if row.status is Status.WAITING else None,
         )
 
     async def _entry(self, row: RunRow, seq: int) -> Entry | None:
@@ -202,7 +219,10 @@ class LocalClient:
         # Any id will do: the run that ended the page before may have been deleted since.
         older = run_id(before) if before is not None else None
         which = RunFilter(status=status, name=name, labels=labels, before=older, limit=limit)
-        return [RunSummary(**_summary_fields(row)) for row in await self._store.list(which)]
+        rows = await self._store.list(which)
+        serving = await self._serving(rows)
+        lacking = {row.run: await serving.lacking(self._store, row) for row in rows} if serving is not None else {}
+        return [RunSummary(**_summary_fields(row, lacking.get(row.run))) for row in rows]
 
     async def events(self, run: RunId, *, after: str | int | None = None, follow: bool = True) -> AsyncIterator[Event]:
         await self._row(run)
@@ -227,6 +247,8 @@ class LocalClient:
                 self._own(run, page.row)
                 if self._at_rest(page.row) or (or_person and _waits_for_person(page.row)):
                     return await self._ending(page)
+                if (why := await self._stuck(page.row)) is not None:
+                    return Ending(status=Status.WAITING, reason=why)
                 if (refused := self.refusal(run)) is not None:
                     raise refused
                 left = _LOOK_SECONDS
@@ -243,12 +265,18 @@ class LocalClient:
             return True
         if row.status in (Status.QUARANTINED, Status.EXHAUSTED):
             return not row.is_controlled
-        stuck = row.status is Status.WAITING and row.owner is None and row.reason.startswith(_STUCK)
-        return stuck and not self._can_go_on(row)
+        stuck = row.status is Status.WAITING and row.owner is None and row.reason.startswith(_UNREADABLE)
+        served = self.serves().get(row.name) if self.serves is not None else None
+        return stuck and (served is None or row.due_at is None or not admits(row.refused, served))
 
-    def _can_go_on(self, row: RunRow) -> bool:
-        code = self.serves().get(row.name) if self.serves is not None else None
-        return code is not None and row.due_at is not None and admits(row.refused, code)
+    async def _stuck(self, row: RunRow) -> str | None:
+        """Say why a run rests where only other code can help; None where somebody who is there may still drive it."""
+        if not row.refused or not could_go_on(row, self._store.now()):
+            return None
+        lacking = await self._lacking(row)
+        if lacking is None or (lacking.unserved and not row.reason.startswith(_STUCK)):
+            return None
+        return row.reason if row.reason.startswith(_STUCK) else lacking.reason
 
     async def _ending(self, page: Page) -> Ending:
         row = page.row
@@ -324,8 +352,14 @@ class LocalClient:
         row = await self._row(run)
         if row.status.terminal:
             raise Conflict(f"run {run} has ended: {row.status}", run=run, hint="Start another, under another key.")
+        lacking = await self._lacking(row)
+        if lacking is not None and lacking.unserved:
+            raise Conflict(
+                f"run {run} waits for its code: no worker serves {row.name!r}", run=run,
+                hint="Start a worker that does; the run goes on at once.",
+            )  # fmt: skip
         stuck = row.status in (Status.QUARANTINED, Status.EXHAUSTED) or row.reason.startswith(_STUCK)
-        if row.owner is not None or not stuck:
+        if row.owner is not None or not (stuck or lacking):
             raise Conflict(
                 f"run {run} is {status_of(row)} and goes on by itself", run=run, hint="Nothing is to be done."
             )
@@ -508,9 +542,10 @@ def _finished(page: Page) -> RunFinished:
     return last
 
 
-def _summary_fields(row: RunRow) -> dict[str, Any]:
+def _summary_fields(row: RunRow, lacking: Lacking | None) -> dict[str, Any]:
+    reason = lacking.reason if lacking is not None and not row.reason.startswith(_STUCK) else reason_of(row)
     return {
-        "id": row.run, "name": row.name, "status": status_of(row), "reason": reason_of(row), "key": row.key,
+        "id": row.run, "name": row.name, "status": status_of(row), "reason": reason, "key": row.key,
         "conversation": row.conversation, "parent": row.parent, "root": row.root or row.run,
         "labels": dict(row.labels), "created_at": as_time(row.created_at), "updated_at": as_time(row.updated_at),
         "attempt": row.attempt, "last_seq": row.last_seq,

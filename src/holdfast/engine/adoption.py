@@ -1,5 +1,7 @@
 """New code taking a run over: forward only, and with an entry that says so before it acts."""
 
+from typing import Any
+
 from holdfast.core import entry as e
 from holdfast.core.post import RETRY
 from holdfast.core.version import CodeVersion
@@ -24,7 +26,7 @@ async def keeper_of(drive: Drive) -> CodeVersion | None:
     return known
 
 
-async def adopt(drive: Drive, function: Durable[..., *tuple[object, ...]]) -> None:
+async def adopt(drive: Drive, function: Durable[Any, *tuple[Any, ...]]) -> None:
     """Make ready to write that this code has taken the run over, once it has followed all that is recorded."""
     before = drive.state.code
     if drive.versions is None or before == drive.code or (not before and drive.lease.why == "started"):

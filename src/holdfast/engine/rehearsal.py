@@ -63,9 +63,22 @@ def rehearse(
     Raises:
         Damaged: the entries do not add up, or hold what this version cannot read.
     """
-    script = _Script(run, entries, blobs)
     with ThreadPoolExecutor(1) as thread:
-        return thread.submit(_play, function, script, secrets).result()
+        return thread.submit(rehearse_here, function, run, entries, blobs=blobs, secrets=secrets).result()
+
+
+def rehearse_here(
+    function: Durable[Any, *tuple[Any, ...]],
+    run: RunId,
+    entries: Sequence[StoredEntry],
+    *,
+    blobs: Mapping[str, bytes] = {},
+    secrets: Secrets | None = None,
+) -> Rehearsed:
+    """Do as `rehearse`, on this thread, which has no event loop."""
+    script = _Script(run, entries, blobs)
+    with asyncio.Runner(loop_factory=_HastyLoop) as runner:
+        return runner.run(_rehearse(function, script, secrets))
 
 
 class _Reached(Unwind):
@@ -144,11 +157,6 @@ class _Script:
         return done
 
 
-def _play(function: Durable[Any, *tuple[Any, ...]], script: _Script, secrets: Secrets | None) -> Rehearsed:
-    with asyncio.Runner(loop_factory=_HastyLoop) as runner:
-        return runner.run(_rehearse(function, script, secrets))
-
-
 async def _rehearse(function: Durable[Any, *tuple[Any, ...]], script: _Script, secrets: Secrets | None) -> Rehearsed:
     lease = Lease(script.row, _NOBODY, Fence(1), "started")
     drive = Drive(cast(Store, script), lease, Surroundings(secrets=secrets, log=SILENT), script.row.code, "rehearsal")
@@ -159,12 +167,14 @@ async def _rehearse(function: Durable[Any, *tuple[Any, ...]], script: _Script, s
         if script.recorded is not None and script.recorded.status is not Status.CANCELLED:
             return Diverged(seq=script.row.last_seq, recorded="the end of the run", asked=f"{reached.step!r}")
         return Stopped(reached.step)
+    written = [read_entry(script.row.run, stored) for stored in script.written]
+    ending = written[-1] if written else None
+    if drive.cancel_asked and script.recorded is None and isinstance(ending, e.RunFinished):
+        return Finished(ending)  # whatever its code makes of that
     if isinstance(drive.refused, Diverged):
         return drive.refused
     if drive.refused is not None:
         raise drive.refused
-    written = [read_entry(script.row.run, stored) for stored in script.written]
-    ending = written[-1] if written else None
     if not isinstance(ending, e.RunFinished):
         raise Damaged(run=script.row.run, seq=None, what=script.aside or "what is recorded cannot be followed")
     return _compared(drive, script, ending)

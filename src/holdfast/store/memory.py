@@ -396,6 +396,7 @@ class MemoryStore:
             return (
                 all(want in (None, has) for want, has in asked)
                 and (which.owner is None or (row.owner == which.owner and row.inbox_seq > row.seen_seq))
+                and not (which.open and row.status.terminal)
                 and (not which.unheard or (row.owner is None and row.is_controlled))
                 and (which.posted is None or any(post.key == which.posted for post in self._posts[row.run]))
                 and row.name not in which.but

@@ -23,6 +23,8 @@ DUE_AT: Final = (FIXED + ", " + MOVING).split(", ").index("due_at")
 """Where it stands in a row of `SELECT`."""
 _FIXED_COUNT: Final = FIXED.count(",") + 1
 _MOVING_COUNT: Final = MOVING.count(",") + 1
+OPEN: Final = "r.status NOT IN ('completed', 'failed', 'cancelled')"
+"""Of all runs: those that have not ended."""
 UNHEARD: Final = (
     "r.owner IS NULL AND r.inbox_seq > r.seen_seq AND r.control_seq > r.seen_seq "
     "AND r.status NOT IN ('completed', 'failed', 'cancelled')"
