@@ -29,6 +29,7 @@ _SIGNS: Final = {
     Verdict.UNSERVED: ("·", "yellow", "needs code that is not here"),
     Verdict.UNREADABLE: ("!", "red", "cannot be read"),
 }
+_SEVERAL: Final = {"goes": "go", "has": "have", "needs": "need"}
 _HARMFUL: Final = (Verdict.REFUSED, Verdict.UNCLEAR)
 
 
@@ -92,7 +93,15 @@ def _sum_up(surface: Surface, counts: "Counter[tuple[str, Verdict]]") -> None:
         return
     width = max(len(shown(name)) for name, _ in counts)
     for name in sorted({name for name, _ in counts}):
-        said = [f"{counts[name, verdict]:,} {_SIGNS[verdict][2]}" for verdict in Verdict if counts[name, verdict]]
+        said = [_counted(counts[name, verdict], verdict) for verdict in Verdict if counts[name, verdict]]
         surface.out.print(Text(f"{shown(name).ljust(width)}  {', '.join(said)}"), soft_wrap=True)
     if any(verdict is Verdict.REFUSED for _, verdict in counts):
         surface.say(Text(Diverged.hint, style="dim"))
+
+
+def _counted(number: int, verdict: Verdict) -> str:
+    words = _SIGNS[verdict][2]
+    if number > 1:
+        first, _, rest = words.partition(" ")
+        words = f"{_SEVERAL.get(first, first)} {rest}"
+    return f"{number:,} {words}"
