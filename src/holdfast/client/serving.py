@@ -41,8 +41,9 @@ class Serving:
             self._served.setdefault(name, []).append(served if isinstance(served, Served) else Served(served))
 
     def fits(self, row: RunRow) -> bool:
-        """Say whether somebody may drive a run."""
-        return any(admits(row.refused, served) for served in self._served.get(row.name, ()))
+        """Say whether somebody may drive a run, or answer what was asked of it, which wants no certain version."""
+        served = self._served.get(row.name, ())
+        return any(row.is_controlled or admits(row.refused, each) for each in served)
 
     async def lacking(self, store: Store, row: RunRow) -> Lacking | None:
         """Say which code a run lacks that could go on now; None for one that does not."""
