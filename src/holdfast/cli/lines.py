@@ -97,6 +97,10 @@ def _line_of_others(event: Event) -> Text | None:
             why = event.reason.removeprefix("cancelled").removeprefix(": ")
             said = f"its end was asked for{by(event.by)}{f': {shown(why)}' if why else ''}"
             return mark("■", "yellow") + Text(said, style="yellow")
+        case ev.SpecAdopted():
+            before = f", which had version {shown(event.before)}" if event.before else ""
+            said = f"version {shown(event.code)} took it over{before}: {shown(event.difference)}"
+            return mark("↑", "cyan") + Text(said, style="cyan")
         case ev.RunContinued():
             said = f"goes on from the top: generation {event.generation}  {brief(event.value)}"
             return mark("↻", "cyan") + Text(said, style="cyan")

@@ -12,9 +12,9 @@ from holdfast.engine.function import Durable
 async def keeper_of(drive: Drive) -> CodeVersion | None:
     """Return the version that has the run, if it is a later one than this worker's, and nobody says otherwise.
 
-    Whoever asks that the run be tried again asks it of the code that is here.
+    Whoever asks that the run be tried again, or that this process drive it, asks it of the code that is here.
     """
-    if drive.versions is None or drive.state.code in ("", drive.code):
+    if drive.versions is None or not drive.versions.bound or drive.state.code in ("", drive.code):
         return None
     row = drive.lease.row
     known = await drive.answer(drive.versions.find(row.name, drive.state.code))

@@ -55,6 +55,8 @@ class Worker:
         self._reap_at = self._audit_at = self._deliver_at = 0.0
         self._faults: Counter[RunId] = Counter()
         self._unwritable: dict[RunId, StoreRefused] = {}
+        self._introduced = 0
+        """How many names it said that it serves."""
         self._unserved: set[RunId] = set()
         """Runs that nobody serves and whose end was asked for, when it was last looked."""
         self._refused: StoreRefused | None = None
@@ -70,6 +72,7 @@ class Worker:
     async def start(self, *, only: set[RunId] | None = None) -> None:
         """Become known to the store and begin to claim; `only` narrows it to those runs."""
         self._only = only
+        self.versions.bound = only is None
         await self.versions.enrol()
         await self._presence.join(self._about())
         try:
@@ -81,6 +84,7 @@ class Worker:
         self._loop_task = asyncio.create_task(self._work(), name=f"holdfast worker {self.id}")
 
     def _about(self) -> dict[str, str]:
+        self._introduced = len(self._app.names)
         return introduce(
             self.versions.serves(),
             list(self._app.schedules.values()),
@@ -155,8 +159,7 @@ class Worker:
             return 0
         # After a death, runs that made no progress are driven one at a time: only the one that kills is charged again.
         suspected = any(drive is None or drive.suspect for _, drive in self._driving.values())
-        if not self.versions.is_complete:
-            await self._enrol()
+        await self._enrol()
         leases = await self._store.claim(self.id, self.versions.serves(), limit=room, runs=only, suspects=not suspected)
         for lease in leases:
             self.take(lease)
@@ -165,8 +168,9 @@ class Worker:
 
     async def _enrol(self) -> None:
         """Make known what the app has come to serve since this worker began."""
-        await self.versions.enrol()
-        if self._only is None:
+        if not self.versions.is_complete:
+            await self.versions.enrol()
+        if self._only is None and self._introduced != len(self._app.names):
             await self._presence.renew(self._about())
 
     async def _deliver(self) -> None:

@@ -104,3 +104,12 @@ class VersionContract:
         await store.commit(ends.lease, ends.next("end", change=RowChange(status=Status.FAILED)))
         assert [row.run for row in await store.list(RunFilter(open=True))] == [rests.lease.row.run]
         assert len(await store.list(RunFilter())) == 2
+
+    async def test_a_worker_that_registers_again_says_something_else_of_itself(self, store: Store) -> None:
+        """It may come to serve more than it began with; its pulse and its leases are what they were."""
+        worker = await a_worker(store)
+        await store.pulse(worker)
+        (before,) = await store.workers()
+        await store.register(worker, lock=None, about={"serves": "more"})
+        (after,) = await store.workers()
+        assert (after.about, after.pulse, after.started_at) == ({"serves": "more"}, before.pulse, before.started_at)
