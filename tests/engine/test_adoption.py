@@ -274,3 +274,22 @@ async def test_a_run_that_nobody_serves_says_so_and_goes_on_when_somebody_comes(
             await run.retry()
         async with every.open(tale_of("1"), version="1"):
             assert await run.result(timeout=20) == ["1", "1"]
+
+
+async def test_whoever_names_a_run_has_it_driven_by_the_code_at_hand(stage: Stage) -> None:
+    """`hf.run` is a person's word, like `retry`: code that was put back to what it was goes on with its own run."""
+    await begun(stage)
+    await gone_on(stage, "2")
+    await signalled(stage, ON)
+    result = await asyncio.to_thread(hf.run, tale_of("0"), key="k", store=f"sqlite:///{stage.path}")
+    assert result == ["2", "0"]
+
+
+async def test_a_worker_that_comes_to_serve_more_says_so(every: Stage) -> None:
+    """What `start` was given counts as served: nobody is told that its code is not there."""
+    tale = tale_of("1")
+    async with every.open(version="1") as runtime:
+        await parked(await runtime.start(tale, key="k"), "signal")
+        async with asyncio.timeout(20):
+            while not [worker for worker in await runtime.client.workers() if "tale" in worker.serves]:  # noqa: ASYNC110 - nobody announces it
+                await asyncio.sleep(0.01)
