@@ -14,7 +14,7 @@ from holdfast.client.run import Run
 from holdfast.core import limits
 from holdfast.core.codec import Codec
 from holdfast.core.errors import Conflict, Damaged, InvalidInput, Misuse, NoStore, NotFound, StoreRefused
-from holdfast.core.ids import RunId, checked_text, run_id
+from holdfast.core.ids import TENANT, RunId, checked_text, run_id
 from holdfast.core.retry import checked_seconds
 from holdfast.core.status import TERMINAL, Status
 from holdfast.core.stepkey import join_key
@@ -22,6 +22,7 @@ from holdfast.engine.app import App
 from holdfast.engine.contender import Told, nobody
 from holdfast.engine.drive import Surroundings
 from holdfast.engine.function import Durable
+from holdfast.engine.lock import is_held
 from holdfast.engine.log import Log
 from holdfast.engine.payload import Secrets
 from holdfast.engine.worker import Worker
@@ -30,6 +31,7 @@ from holdfast.store.start import Start
 from holdfast.store.value import RunRow
 
 if TYPE_CHECKING:
+    from holdfast.engine.preflight import Preflight
     from holdfast.engine.scheduler import Scheduler
 
 R = TypeVar("R")
@@ -104,6 +106,7 @@ class Runtime:
     def __init__(self, store: Store, app: App, *, concurrency: int, told: Told = nobody) -> None:
         self._store, self._app, self._concurrency, self._told = store, app, concurrency, told
         self._client = LocalClient(store)
+        self._client.is_dead = lambda worker: is_held(store.lock_folder, worker.lock) is False
         self._worker: Worker | None = None
         self._scheduler: Scheduler | None = None
         self._closing = AsyncExitStack()
@@ -124,7 +127,7 @@ class Runtime:
         self._closing.callback(around.threads.close)
         self._worker = Worker(self._store, self._app, around, concurrency=self._concurrency, told=self._told)
         await self._worker.start(only=only)
-        self._client.serves = self._app.serves
+        self._client.serves = self._worker.versions.serves
         self._client.refusal = self._worker.refusal
         if only is None and self._app.schedules:
             from holdfast.engine.scheduler import Scheduler  # lazy: only who has schedules loads it
@@ -199,16 +202,19 @@ class Runtime:
         # Looked at before there is a run: one that could never store its result is not started.
         codec = what.result
         secrets = Secrets(self._app.secrets)
+        worker = self._worker
+        if worker is not None and not worker.versions.is_complete:
+            await worker.versions.enrol()
         start = Start(
             name=what.name,
             input=secrets.redact(what.encode_input(named)),
             key=join_key(key) if key is not None else None,
             code=self._app.code(what),
+            place=(worker.versions.of(what.name).place or 0) if worker is not None else 0,
             pin=bool(pin),
             labels=secrets.redact_labels(labels) if labels else {},
             delay_seconds=checked_seconds("delay=", delay) if delay is not None else 0.0,
         )
-        worker = self._worker
         if worker is not None and worker.has_room and not start.delay_seconds:
             worker.starting += 1
             try:
@@ -318,6 +324,18 @@ class Runtime:
         )
         place = os.fspath(archive) if archive is not None else None
         return await self._client.gc(policy, archive=place, dry_run=dry_run)
+
+    async def preflight(self, *, name: str | None = None) -> AsyncIterator["Preflight"]:
+        """Yield what this app's code would make of every open run, newest first, or of every one of `name`.
+
+        Each is replayed up to the end of what it recorded. Nothing is performed and nothing is written.
+        """
+        from holdfast.engine.preflight import preflight  # lazy: few ask
+
+        if name is not None:
+            checked_text("the name", name, limits.NAME_BYTES)
+        async for found in preflight(self._store, self._app, tenant=TENANT, name=name):
+            yield found
 
     async def _wait_or_trouble(self, run: RunId) -> Ending:
         """Wait for the one run of a plain call; a store that fails it is the caller's to know."""

@@ -18,6 +18,7 @@ from holdfast.cli.fork import fork
 from holdfast.cli.gc import gc
 from holdfast.cli.ls import ls
 from holdfast.cli.migrate import migrate
+from holdfast.cli.preflight import preflight
 from holdfast.cli.resolve import resolve
 from holdfast.cli.run import run
 from holdfast.cli.show import show
@@ -50,7 +51,8 @@ def commands() -> None:
 
 
 for _command in (
-    demo, run, worker, ls, show, tail, signal, answer, cancel, pause, resume, retry, fork, resolve, verify, export,
+    demo, run, worker, ls, show, tail, signal, answer, cancel, pause, resume, retry, fork, resolve, preflight, verify,
+    export,
     delete, gc, migrate, doctor,
 ):  # fmt: skip
     commands.add_command(_command)

@@ -15,6 +15,7 @@ from holdfast.cli.surface import Surface, brief, shown
 from holdfast.cli.wording import between, clock, counted, duration, step_name
 from holdfast.client.local import as_time
 from holdfast.client.protocol import RunInfo
+from holdfast.client.serving import LACKING
 from holdfast.core.status import Status
 
 _MOST_ACTS: Final = 40
@@ -174,7 +175,15 @@ def _advice(surface: Surface, info: RunInfo, picture: Picture, *, dead: bool) ->
 def _ways_on(surface: Surface, info: RunInfo, picture: Picture, *, dead: bool) -> Iterator[str]:
     rest = picture.resting
     if info.reason.startswith("diverged"):
-        yield "The code changed under it: run the version that wrote it, or start a new run under another key."
+        yield "The code changed under it: run the version that wrote it, or mend the new one and give it a version."
+        yield from (
+            "Then have it tried again, if it does not go on by itself:",
+            f"  {surface.command('retry', info.id)}",
+        )
+    elif info.reason.startswith(f"{LACKING}: ") and "no worker serves" not in info.reason:
+        yield f"It goes on when a worker with that code comes. {shown(info.reason.partition(': ')[2])}"
+        if "forward only" in info.reason:
+            yield from ("Or give it to the code that is there:", f"  {surface.command('retry', info.id)}")
     elif picture.questions and info.status is Status.WAITING:
         yield "Answer it:" if len(picture.questions) == 1 else "Answer them:"
         for question in picture.questions:

@@ -109,6 +109,10 @@ def _line_of_others(event: Event) -> Text | None:
         case ev.RunForked():
             said = f"forked behind entry {event.base_seq} of run {event.base}{by(event.by)}"
             return mark("⑂", "cyan") + Text(said, style="cyan")
+        case ev.SpecAdopted():
+            before = f", which had version {shown(event.before)}" if event.before else ""
+            said = f"version {shown(event.code)} took it over{before}: {shown(event.difference)}"
+            return mark("↑", "cyan") + Text(said, style="cyan")
         case ev.RunContinued():
             said = f"goes on from the top: generation {event.generation}  {brief(event.value)}"
             return mark("↻", "cyan") + Text(said, style="cyan")

@@ -15,7 +15,9 @@ _REASONS: Final = {
     "child": "waits for child",
     "sleep": "sleeps",
     "retry": "waits for its next attempt",
+    "code": "waits for code",
 }
+_WITH_COLON: Final = ("ask", "retry", "code")
 
 
 def waiting(reason: str) -> str:
@@ -23,7 +25,8 @@ def waiting(reason: str) -> str:
     word, colon, detail = reason.partition(": ")
     if word not in _REASONS:
         return shown(reason)
-    return shown(f"{_REASONS[word]}{': ' if word in ('ask', 'retry') else ' '}{detail}" if colon else _REASONS[word])
+    between = ": " if word in _WITH_COLON else " "
+    return shown(f"{_REASONS[word]}{between}{detail}" if colon else _REASONS[word])
 
 
 def resting(event: ev.RunParked) -> str:

@@ -24,6 +24,7 @@ from holdfast.client.protocol import (
     ScheduleInfo,
     WorkerInfo,
 )
+from holdfast.client.serving import IsDead, Lacking, Serving, could_go_on
 from holdfast.core import entry as e
 from holdfast.core import limits
 from holdfast.core.checksum import check_chain
@@ -35,6 +36,7 @@ from holdfast.core.fold import RunState, fold
 from holdfast.core.ids import TENANT, RunId, WorkerId, checked_key, checked_text, run_id
 from holdfast.core.post import ANSWER, CANCEL, CONTROLS, PAUSE, RESUME, RETRY, SIGNAL, AnswerBody, Control, SignalBody
 from holdfast.core.status import NotDone, Status
+from holdfast.core.version import admits
 from holdfast.store.fork import RETRY as RETRIED
 from holdfast.store.protocol import Store
 from holdfast.store.start import Start, checked_labels, new_run
@@ -52,7 +54,8 @@ _DELETED: Final = (
     "What the key stood for is not done again; the result is in the archive, if one was kept. To do it anew, use "
     "another key. If nobody deleted it, `holdfast verify` tells what was lost."
 )
-_STUCK: Final = ("diverged", "pinned", "damaged", "unknown_entry")
+_UNREADABLE: Final = ("damaged", "unknown_entry")
+_STUCK: Final = ("diverged", "pinned", "outdated", *_UNREADABLE)
 """Rests that nothing in the run's own future ends."""
 
 
@@ -83,6 +86,8 @@ class LocalClient:
         self._store, self._tenant = store, tenant
         self.serves: Callable[[], Mapping[str, str]] | None = None
         """What a worker of this process can drive, by name and code version; a rest that it can end is none."""
+        self.is_dead: IsDead = lambda worker: False
+        """Says whether a worker is known not to be there any more."""
         self.refusal: Callable[[RunId], StoreRefused | None] = lambda run: None
         """Why a worker of this process cannot drive a run: the store is damaged where it would have to be written."""
 
@@ -98,11 +103,24 @@ class LocalClient:
             raise NotFound(f"run {run}")
         return row
 
+    async def _serving(self, rows: Sequence[RunRow]) -> Serving | None:
+        """Return who serves what, if any of these runs waits for somebody to drive it."""
+        if not any(could_go_on(row, self._store.now()) for row in rows):
+            return None
+        serving = Serving(await self._store.workers(), self.is_dead)
+        serving.add(self.serves() if self.serves is not None else {})
+        return serving
+
+    async def _lacking(self, row: RunRow) -> Lacking | None:
+        serving = await self._serving([row])
+        return await serving.lacking(self._store, row) if serving is not None else None
+
     async def info(self, run: RunId) -> RunInfo:
         row = await self._row(run)
         return await self._info(row)
 
     async def _info(self, row: RunRow) -> RunInfo:
+        lacking = await self._lacking(row)
         try:
             started = await self._entry(row, 1)
             last = await self._entry(row, row.last_seq) if not row.damage and row.last_seq > 1 else None
@@ -115,11 +133,11 @@ class LocalClient:
         begins, forks = await self._kin(row.run)
         error = msgspec.to_builtins(finished.error) if finished and finished.error else None
         return RunInfo(
-            **_summary_fields(row),
+            **_summary_fields(row, lacking),
             input=await self._value(row, started) if isinstance(started, RunStarted) else None,
             result=await self._value(row, finished) if finished and finished.status is Status.COMPLETED else None,
             error=error,
-            waiting_for=row.reason or None if row.status is Status.WAITING else None,
+            waiting_for=lacking.reason if lacking else row.reason or None if row.status is Status.WAITING else None,
             base=begins.base if begins is not None else None,
             base_seq=begins.at if begins is not None else None,
             forks=forks,
@@ -223,8 +241,14 @@ class LocalClient:
         begins: Mapping[RunId, Forked] = {}
         with suppress(StoreRefused):  # damage that hides what is a fork must not hide the runs
             begins = await self._store.forks([row.run for row in rows])
+        serving = await self._serving(rows)
+        lacking = {row.run: await serving.lacking(self._store, row) for row in rows} if serving is not None else {}
         return [
-            RunSummary(**_summary_fields(row), base=begun.base if begun else None, base_seq=begun.at if begun else None)
+            RunSummary(
+                **_summary_fields(row, lacking.get(row.run)),
+                base=begun.base if begun else None,
+                base_seq=begun.at if begun else None,
+            )
             for row in rows
             for begun in [begins.get(row.run)]
         ]
@@ -252,7 +276,9 @@ class LocalClient:
                 self._own(run, page.row)
                 if self._at_rest(page.row) or (or_person and _waits_for_person(page.row)):
                     return await self._ending(page)
-                if or_person and (held := await held_by(self._store, page.row, self._is_stuck)) is not None:
+                if (why := await self._stuck(page.row)) is not None:
+                    return Ending(status=Status.WAITING, reason=why)
+                if or_person and (held := await held_by(self._store, page.row, self._needs_help)) is not None:
                     reason = f"child: {held.name} {held.run}: {reason_of(held)}"
                     return Ending(status=status_of(page.row), reason=reason, held_by=held.run)
                 if (refused := self.refusal(run)) is not None:
@@ -271,15 +297,21 @@ class LocalClient:
             return True
         if row.status in (Status.QUARANTINED, Status.EXHAUSTED):
             return not row.is_controlled
-        stuck = row.status is Status.WAITING and row.owner is None and row.reason.startswith(_STUCK)
-        return stuck and not self._can_go_on(row)
+        stuck = row.status is Status.WAITING and row.owner is None and row.reason.startswith(_UNREADABLE)
+        served = self.serves().get(row.name) if self.serves is not None else None
+        return stuck and (served is None or row.due_at is None or not admits(row.refused, served))
 
-    def _is_stuck(self, row: RunRow) -> bool:
+    def _needs_help(self, row: RunRow) -> bool:
         return self._at_rest(row) or _waits_for_person(row)
 
-    def _can_go_on(self, row: RunRow) -> bool:
-        code = self.serves().get(row.name) if self.serves is not None else None
-        return code is not None and row.due_at is not None and f"|{code}|" not in row.refused
+    async def _stuck(self, row: RunRow) -> str | None:
+        """Say why a run rests where only other code can help; None where somebody who is there may still drive it."""
+        if not row.refused or not could_go_on(row, self._store.now()):
+            return None
+        lacking = await self._lacking(row)
+        if lacking is None or (lacking.unserved and not row.reason.startswith(_STUCK)):
+            return None
+        return row.reason if row.reason.startswith(_STUCK) else lacking.reason
 
     async def _ending(self, page: Page) -> Ending:
         row = page.row
@@ -357,8 +389,14 @@ class LocalClient:
             from holdfast.client.forking import retry_run  # lazy: few ask
 
             return await retry_run(self._store, row, by=by)
+        lacking = await self._lacking(row)
+        if lacking is not None and lacking.unserved:
+            raise Conflict(
+                f"run {run} waits for its code: no worker serves {row.name!r}", run=run,
+                hint="Start a worker that does; the run goes on at once.",
+            )  # fmt: skip
         stuck = row.status in (Status.QUARANTINED, Status.EXHAUSTED) or row.reason.startswith(_STUCK)
-        if row.owner is not None or not stuck:
+        if row.owner is not None or not (stuck or lacking):
             raise Conflict(
                 f"run {run} is {status_of(row)} and goes on by itself", run=run, hint="Nothing is to be done."
             )
@@ -550,9 +588,10 @@ def _finished(page: Page) -> RunFinished:
     return last
 
 
-def _summary_fields(row: RunRow) -> dict[str, Any]:
+def _summary_fields(row: RunRow, lacking: Lacking | None) -> dict[str, Any]:
+    reason = lacking.reason if lacking is not None and not row.reason.startswith(_STUCK) else reason_of(row)
     return {
-        "id": row.run, "name": row.name, "status": status_of(row), "reason": reason_of(row), "key": row.key,
+        "id": row.run, "name": row.name, "status": status_of(row), "reason": reason, "key": row.key,
         "conversation": row.conversation, "parent": row.parent, "root": row.root or row.run,
         "labels": dict(row.labels), "created_at": as_time(row.created_at), "updated_at": as_time(row.updated_at),
         "attempt": row.attempt, "last_seq": row.last_seq,

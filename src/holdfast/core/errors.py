@@ -90,8 +90,8 @@ class Diverged(HoldfastError):
 
     code = "diverged"
     hint = (
-        "The code changed under a live run: run the version that wrote it, "
-        "keep the old path for old runs, or start a new run under another key."
+        "The code changed under a live run. Run the version that wrote it; or let the new one say what it does about "
+        "old runs: `ctx.patched` for another path, `aliases=` for another name, `on_input_change=` for another input."
     )
 
     def __init__(self, *, seq: int, recorded: str, asked: str) -> None:

@@ -43,6 +43,8 @@ class RunState(Struct, frozen=True):
     status: Status = Status.QUEUED
     reason: str = ""
     seed: str = ""
+    code: str = ""
+    """The version of the code that drives it; empty when nobody said."""
     generation: int = 0
     fence: int = 1
     attempt: int = 1
@@ -68,9 +70,11 @@ def fold(state: RunState, entry: e.Entry) -> RunState:
     state = replace(state, seq=entry.seq)
     match entry:
         case e.RunStarted():
-            return replace(state, seed=entry.seed, status=Status.QUEUED)
+            return replace(state, seed=entry.seed, code=entry.code, status=Status.QUEUED)
         case e.RunForked():
             return _forked(state, entry)
+        case e.SpecAdopted():
+            return replace(state, code=entry.code)
         case e.RunResumed():
             return replace(state, fence=entry.fence, attempt=entry.attempt, status=Status.QUEUED, reason="")
         case e.StepStarted():
@@ -103,7 +107,7 @@ def fold(state: RunState, entry: e.Entry) -> RunState:
         case e.RunFinished():
             return replace(state, status=entry.status, reason=entry.reason, finished=entry)
         case (
-            e.MessageAdded() | e.CursorMoved() | e.BudgetChanged() | e.SpecAdopted() | e.ValueTaken()
+            e.MessageAdded() | e.CursorMoved() | e.BudgetChanged() | e.ValueTaken()
             | e.HistoryCompacted() | e.WorkspaceSaved() | e.Emitted()
         ):  # fmt: skip
             return state
@@ -149,6 +153,7 @@ def _forked(state: RunState, entry: e.RunForked) -> RunState:
     return RunState(
         seq=entry.seq,
         seed=entry.seed,
+        code=state.code,
         generation=state.generation,
         steps_done=state.steps_done,
         open={step: one for step, one in (known | doubted).items() if step not in reopened},

@@ -1,13 +1,14 @@
 """What a program can drive: its durable functions, their dependencies and their version."""
 
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from typing import Any, TypeVarTuple, overload
 
 from holdfast.core import limits
 from holdfast.core.errors import InvalidInput
 from holdfast.core.ids import checked_text
+from holdfast.core.version import CodeVersion
 from holdfast.engine.function import Durable
 from holdfast.engine.schedule import Missed, Overlap, Schedule, declare
 
@@ -112,6 +113,17 @@ class App:
         A digest of one function's source does not tell what it calls, so a program started anew may try again.
         """
         return self.version or f"{part.code}.{self._started}"
+
+    @property
+    def names(self) -> Collection[str]:
+        """Every name that it answers to."""
+        return self._functions.keys()
+
+    def versions(self) -> list[CodeVersion]:
+        """Return the version of the code that every name is served with."""
+        return [
+            CodeVersion(name=name, code=self.code(part), source=part.code) for name, part in self._functions.items()
+        ]
 
     def serves(self) -> dict[str, str]:
         """Return every name with the token that its refusals go by."""

@@ -157,6 +157,8 @@ class Context:
         try:
             if drive.handing and answer is FRESH:
                 await drive.leave()
+            if drive.catching.pending and not isinstance(answer, CLOSED):
+                await drive.catching.arrive(step_key)
             if drive.late and not isinstance(answer, CLOSED):
                 StepCall(drive, code, args, keywords, step_key, digest).cancel_late()
             if answer is FRESH and code.simple and said is None and drive.outbox.clear:
@@ -454,6 +456,8 @@ class Context:
             return
         branch.busy = True
         try:
+            if self._drive.catching.pending:
+                await self._drive.catching.arrive(step_key)
             await self._drive.write(e.Emitted(step=step_key, name=name, raw=raw, blob=blob), blobs=blobs)
         finally:
             branch.busy = False

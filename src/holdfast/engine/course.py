@@ -17,8 +17,10 @@ from holdfast.core.errors import (
 )
 from holdfast.core.post import CANCEL, PAUSE, RESUME, RETRY
 from holdfast.core.status import Status
+from holdfast.core.version import CodeVersion, adopted, refusing
+from holdfast.engine.adoption import adopt, keeper_of
 from holdfast.engine.context import Context
-from holdfast.engine.drive import Continued, Drive, refusals
+from holdfast.engine.drive import Continued, Drive
 from holdfast.engine.function import Durable
 from holdfast.engine.payload import is_failure, message_of, raised, store_value
 from holdfast.engine.trace import traced
@@ -32,20 +34,21 @@ async def follow(drive: Drive, function: Durable[Any, *tuple[Any, ...]]) -> None
     except (Damaged, UnknownEntry, InvalidValue) as error:
         await _set_aside(drive, error)
         return
-    pinned = drive.lease.row.pin and drive.started is not None and drive.started.code != drive.code
-    if pinned and not await _end_is_asked(drive):
-        code = drive.started.code if drive.started is not None else ""
-        detail = f"it was started with version {code} and is pinned to it"
-        await drive.rest(Status.WAITING, "pinned", due_at=drive.store.now(), detail=detail, code=drive.code)
+    elsewhere = await _is_others(drive)
+    if elsewhere and not await _end_is_asked(drive):
+        await _leave_to_others(drive, elsewhere)
         return
     aside = _aside(drive.lease.row)
     if (aside is not None or drive.state.status is Status.PAUSED) and await _rests_again(drive, aside):
         return
     if drive.lease.why != "started":
         drive.resumed()
+    drive.catching.pending = not drive.replay.is_empty
+    if not elsewhere:
+        await adopt(drive, function)
     if drive.journal.control_seq:
         await drive.waits.look()
-    if drive.cancel_asked and (drive.replay.is_empty or aside is not None or pinned):
+    if drive.cancel_asked and (drive.replay.is_empty or aside is not None or elsewhere):
         # Its code has done nothing yet that could be cleaned up; or is not here; or is what it was set aside for.
         await drive.finish(drive.cancelled_ending())
         return
@@ -56,6 +59,27 @@ async def follow(drive: Drive, function: Durable[Any, *tuple[Any, ...]]) -> None
             await _continue(drive, continued)
     except Parked:
         return
+
+
+async def _is_others(drive: Drive) -> CodeVersion | None:
+    """Return the version that alone may drive the run, or the later one that has it; None when this one may."""
+    started = drive.started
+    assert started is not None
+    if drive.lease.row.pin:
+        own = started.code == drive.code
+        return None if own else CodeVersion(name=started.name, code=started.code)
+    return await keeper_of(drive)
+
+
+async def _leave_to_others(drive: Drive, version: CodeVersion) -> None:
+    """Let a run that this worker was given rest until a worker comes that may have it; it is not given it again."""
+    now, row = drive.store.now(), drive.lease.row
+    if row.pin:
+        detail = f"it was started with version {version.code} and is pinned to it"
+        await drive.rest(Status.WAITING, "pinned", due_at=now, detail=detail, word=row.refused)
+        return
+    detail = f"version {version.code} has taken it over, which is later than {drive.code}"
+    await drive.rest(Status.WAITING, "outdated", due_at=now, detail=detail, word=adopted(row.refused, version.place))
 
 
 async def end(drive: Drive) -> None:
@@ -209,7 +233,7 @@ async def _set_aside(drive: Drive, error: HoldfastError) -> None:
         status=Status.WAITING if unknown else Status.QUARANTINED,
         reason=f"{error.code}: {error}",
         due_at=row.due_at if unknown else None,
-        refused=refusals(row.refused, drive.token) if unknown else row.refused,
+        refused=refusing(row.refused, drive.token) if unknown else row.refused,
     )
     await drive.store.commit(
         lease, Commit(after=row.last_seq, previous=row.head, entries=(), change=change, progress=False)

@@ -15,12 +15,15 @@ from holdfast.core.errors import Damaged, Diverged, Lost, StoreRefused, StoreUna
 from holdfast.core.fold import RunState, fold
 from holdfast.core.ids import RunId
 from holdfast.core.status import Status
+from holdfast.core.version import adopted, refusing
+from holdfast.engine.catchup import CatchUp
 from holdfast.engine.chunks import Chunks
 from holdfast.engine.family import farewells
 from holdfast.engine.function import Durable, StepCode
 from holdfast.engine.outbox import Outbox
 from holdfast.engine.payload import Secrets
 from holdfast.engine.threads import Threads
+from holdfast.engine.versions import Versions
 from holdfast.engine.waits import Waits
 from holdfast.journal.journal import Journal, load
 from holdfast.journal.replay import Cancelled, Replay
@@ -28,15 +31,8 @@ from holdfast.store.protocol import Pending, Store, Transaction
 from holdfast.store.value import Committed, InboxMoved, Lease, NewBlob, Outcome, Post, RowChange
 
 _REPLAYED_AT_ONCE: Final = 200
-_MOST_REFUSALS: Final = 16
 Refusal = TypeVar("Refusal", bound=Diverged | Damaged)
 T = TypeVar("T")
-
-
-def refusals(refused: str, token: str) -> str:
-    """Return the tokens that a run refuses, with one more; the oldest are forgotten."""
-    tokens = [known for known in refused.split("|") if known] + [token]
-    return "|" + "|".join(tokens[-_MOST_REFUSALS:]) + "|"
 
 
 class Continued(Unwind):
@@ -67,7 +63,12 @@ class Drive:
         self.store, self.lease, self.around, self.code, self.token = store, lease, around, code, token
         self.deps, self.secrets, self.threads = around.deps, around.secrets, around.threads
         self.loop = asyncio.get_running_loop()
+        self.versions: Versions | None = None
+        """The versions that the worker serves; None where nobody's code takes a run over."""
+        self.place = 0
+        """The place of this code among the versions of the run's name; 0 where it has none."""
         self.replay = Replay()
+        self.catching = CatchUp(self)
         self.state = RunState()
         self.started: e.RunStarted | None = None
         self.forked: e.RunForked | None = None
@@ -116,6 +117,8 @@ class Drive:
         self.settled: dict[str, e.ChildSettled] = {}
         """Those that have, since the run was loaded."""
         self.waits = Waits(self)
+        self.adopting = False
+        """True once this code is to take the run over from another version."""
         self.crowded: Callable[[], bool] = _never
         """Says whether other runs wait for this one's place."""
         self.draining: Callable[[], bool] = _never
@@ -251,7 +254,7 @@ class Drive:
             except asyncio.CancelledError:
                 if self.stopping:
                     raise
-                self._is_late_now()
+                self.mark_late()
 
     async def replayed(self) -> None:
         """Count a replayed step, and now and then let the runs beside this one take their turn."""
@@ -266,6 +269,28 @@ class Drive:
             worker=lease.worker, fence=lease.fence, attempt=lease.row.attempt, why=lease.why, code=self.code
         )
         self.write_soon(entry, progress=False, drop=("*",))
+
+    def version_of(self, what: Durable[Any, *tuple[Any, ...]]) -> tuple[str, int]:
+        """Return the version that a function is served with here, and its place; nothing for one that is not."""
+        served = self.versions.of(what.name) if self.versions is not None else None
+        return (served.code, served.place or 0) if served is not None else ("", 0)
+
+    def adopt(self, entry: e.SpecAdopted) -> None:
+        """Let this be written before the code acts; it is withdrawn if the code does not follow what is recorded."""
+        self.adopting = True
+        self.journal.note(entry)
+
+    @property
+    def word(self) -> str:
+        """What the row says of the code that the run wants, now that this version drives it."""
+        word = self.lease.row.refused
+        return adopted(word, self.place) if self.place else word
+
+    def _word_refused(self) -> str:
+        """Return the row's word once this code was refused: what it did not take over stays with whoever has it."""
+        if any(isinstance(entry, e.SpecAdopted) for entry in self.journal.withdraw()):
+            self.adopting, self.place = False, 0
+        return refusing(self.word, self.token)
 
     # Writing
 
@@ -322,10 +347,11 @@ class Drive:
         """Return the outcome of a write that a cancellation interrupted: it was queued, so it was written."""
         if self.stopping or not waiting.done():
             raise asyncio.CancelledError
-        self._is_late_now()
+        self.mark_late()
         return waiting.result()
 
-    def _is_late_now(self) -> None:
+    def mark_late(self) -> None:
+        """Remember that a cancellation of this task was passed over, since it came too late."""
         task = asyncio.current_task(self.loop)
         if task is not None:
             self.late.add(task)
@@ -356,7 +382,7 @@ class Drive:
                 except asyncio.CancelledError:
                     if self.stopping:
                         raise
-                    self._is_late_now()
+                    self.mark_late()
                 except Exception:
                     break
             try:
@@ -397,12 +423,16 @@ class Drive:
             self._missed = self._missed or waiting.exception()
 
     async def rest(
-        self, status: Status, reason: str, *, due_at: int | None = None, detail: str = "", code: str | None = None
-    ) -> None:
-        """Write where the run rests, whatever was posted meanwhile, and give up the lease."""
+        self, status: Status, reason: str, *, due_at: int | None = None, detail: str = "", code: str | None = None,
+        word: str | None = None,
+    ) -> None:  # fmt: skip
+        """Write where the run rests, whatever was posted meanwhile, and give up the lease.
+
+        With `code` the row names this version as one that refused the run; `word` is what it says of that instead.
+        """
         seen = self.journal.inbox_seq
         # A post that came since the last look refuses this once; being beyond what was seen, it wakes the run at once.
-        while not await self.park(status, reason, due_at=due_at, detail=detail, code=code, seen=seen):
+        while not await self.park(status, reason, due_at=due_at, detail=detail, code=code, word=word, seen=seen):
             pass
 
     async def rest_again(self, status: Status, reason: str, *, progress: bool) -> bool:
@@ -413,12 +443,11 @@ class Drive:
 
     async def park(
         self, status: Status, reason: str, *, due_at: int | None = None, step: str | None = None, detail: str = "",
-        code: str | None = None, waits: Sequence[e.Wait] = (), consumed: Sequence[int] = (), seen: int | None = None,
+        code: str | None = None, word: str | None = None, waits: Sequence[e.Wait] = (), consumed: Sequence[int] = (),
+        seen: int | None = None,
     ) -> bool:  # fmt: skip
         """Write where the run rests, and give up the lease; False when a post came that nobody has looked at."""
-        refused = self.lease.row.refused
-        if code is not None:
-            refused = refusals(refused, self.token)
+        refused = self._word_refused() if code is not None else self.word if word is None else word
         entry = e.RunParked(
             status=status, reason=reason, detail=detail, step=step, due_at=due_at, code=code, waits=list(waits)
         )
@@ -438,7 +467,7 @@ class Drive:
         """Write the ending, tell the parent and the children of it, and give up the lease."""
         while True:
             self.resting = True
-            change = RowChange(status=entry.status, reason=entry.reason, refused=self.lease.row.refused)
+            change = RowChange(status=entry.status, reason=entry.reason, refused=self.word)
             posts = farewells(self.lease.row, self.children.values(), entry)
             drop = ("*",) if self.chunks else ()
             waiting = self.outbox.append(entry, change=change, guarded=True, blobs=blobs, posts=posts, drop=drop)

@@ -9,6 +9,7 @@ import msgspec
 
 from holdfast.core.errors import StoreUnavailable
 from holdfast.core.ids import WorkerId, new_worker_id
+from holdfast.core.version import Served
 from holdfast.engine.lock import WorkerLock
 from holdfast.engine.pulse import Pulse
 from holdfast.engine.schedule import Schedule
@@ -17,11 +18,19 @@ from holdfast.store.value import WorkerRow
 
 
 def introduce(
-    serves: Sequence[str], schedules: Sequence[Schedule], *, concurrency: int, version: str | None, narrowed: bool
+    serves: Mapping[str, Served],
+    schedules: Sequence[Schedule],
+    *,
+    concurrency: int,
+    version: str | None,
+    narrowed: bool,
 ) -> dict[str, str]:
     """Return what a worker says of itself to people who look; nothing here proves anything."""
     about = {"host": socket.gethostname(), "pid": str(os.getpid()), "concurrency": str(concurrency)}
     about["serves"] = msgspec.json.encode(sorted(serves)).decode()
+    about["versions"] = msgspec.json.encode(
+        {name: [str(of), of.code, of.place] for name, of in serves.items()}
+    ).decode()
     if version is not None:
         about["version"] = version
     if schedules and not narrowed:
@@ -63,6 +72,11 @@ class Presence:
             raise
         self._pulse = Pulse(heart, self._log, self._on_death)
         self._pulse.start()
+
+    async def renew(self, about: Mapping[str, str]) -> None:
+        """Say something else of itself to people who look."""
+        named = str(self._lock.named) if self._lock is not None else None
+        await self._store.register(self.id, lock=named, about=about)
 
     def _new_lock(self) -> WorkerLock | None:
         folder = self._store.lock_folder

@@ -14,25 +14,13 @@ from holdfast.core.entry import read_entry
 from holdfast.core.errors import Damaged, Diverged, NotFound, Unwind
 from holdfast.core.ids import Fence, RunId, WorkerId
 from holdfast.core.status import Status
+from holdfast.engine.catchup import CatchUp
 from holdfast.engine.course import follow
 from holdfast.engine.drive import Drive, Surroundings
 from holdfast.engine.function import Durable
 from holdfast.engine.log import SILENT
 from holdfast.engine.payload import Secrets
 from holdfast.engine.waits import Waits
-from holdfast.journal.replay import (
-    Answer,
-    Branched,
-    Cancelled,
-    Decided,
-    Failed,
-    GivenUp,
-    Received,
-    Recorded,
-    Replay,
-    Settled,
-    Spawned,
-)
 from holdfast.store.protocol import Pending, Store
 from holdfast.store.value import Commit, Committed, Lease, Outcome, Page, Post, RunRow
 
@@ -76,9 +64,24 @@ def rehearse(
     Raises:
         Damaged: the entries do not add up, or hold what this version cannot read.
     """
-    script = _Script(run, entries, blobs, shares)
     with ThreadPoolExecutor(1) as thread:
-        return thread.submit(_play, function, script, secrets).result()
+        played = thread.submit(rehearse_here, function, run, entries, blobs=blobs, secrets=secrets, shares=shares)
+        return played.result()
+
+
+def rehearse_here(
+    function: Durable[Any, *tuple[Any, ...]],
+    run: RunId,
+    entries: Sequence[StoredEntry],
+    *,
+    blobs: Mapping[str, bytes] = {},
+    secrets: Secrets | None = None,
+    shares: Sequence[Share] = (),
+) -> Rehearsed:
+    """Do as `rehearse`, on this thread, which has no event loop."""
+    script = _Script(run, entries, blobs, shares)
+    with asyncio.Runner(loop_factory=_HastyLoop) as runner:
+        return runner.run(_rehearse(function, script, secrets))
 
 
 class _Reached(Unwind):
@@ -89,28 +92,28 @@ class _Reached(Unwind):
         self.step = step
 
 
-class _Rehearsal(Replay):
-    """Gives out what is recorded, and ends the code where nothing is."""
+class _Standstill(CatchUp):
+    """Ends the code where it asks for what is not recorded, once every branch has come to such a place."""
 
-    def __init__(self, drive: Drive) -> None:
-        super().__init__()
-        self._drive = drive
+    @property
+    def pending(self) -> bool:
+        """Always: nothing is beyond what is recorded."""
+        return True
 
-    def ask(self, branch: str, key: str, digest: str | None, what: str | None = None) -> Answer:
-        answer = super().ask(branch, key, digest, what)
-        if not isinstance(answer, _CLOSED):
-            raise self._drive.halt(_Reached(key))
-        return answer
+    @pending.setter
+    def pending(self, value: bool) -> None:
+        return
+
+    async def _may_act(self, step: str) -> NoReturn:
+        raise self._drive.halt(_Reached(step))
 
 
 class _NoWaits(Waits):
     """Waits that nothing ends: whoever waits has come to the end of what is recorded."""
 
     async def until(self, kind: str, step: str, **rest: Any) -> NoReturn:
-        raise self._drive.halt(_Reached(step or kind))
-
-
-_CLOSED: Final = (Recorded, Failed, Cancelled, GivenUp, Received, Decided, Settled, Spawned, Branched)
+        await self._drive.catching.arrive(step or kind)
+        raise AssertionError("nothing is beyond what is recorded")
 
 
 class _Script:
@@ -159,27 +162,24 @@ class _Script:
         return done
 
 
-def _play(function: Durable[Any, *tuple[Any, ...]], script: _Script, secrets: Secrets | None) -> Rehearsed:
-    with asyncio.Runner(loop_factory=_HastyLoop) as runner:
-        return runner.run(_rehearse(function, script, secrets))
-
-
 async def _rehearse(function: Durable[Any, *tuple[Any, ...]], script: _Script, secrets: Secrets | None) -> Rehearsed:
     lease = Lease(script.row, _NOBODY, Fence(1), "started")
     drive = Drive(cast(Store, script), lease, Surroundings(secrets=secrets, log=SILENT), script.row.code, "rehearsal")
-    drive.replay, drive.waits = _Rehearsal(drive), _NoWaits(drive)
+    drive.waits, drive.catching = _NoWaits(drive), _Standstill(drive)
     try:
         await asyncio.create_task(follow(drive, function))
     except _Reached as reached:
         if script.recorded is not None and script.recorded.status is not Status.CANCELLED:
             return Diverged(seq=script.row.last_seq, recorded="the end of the run", asked=f"{reached.step!r}")
         return Stopped(reached.step)
+    written = [read_entry(script.row.run, stored) for stored in script.written]
+    ending = written[-1] if written else None
+    if drive.cancel_asked and script.recorded is None and isinstance(ending, e.RunFinished):
+        return Finished(ending)  # whatever its code makes of that
     if isinstance(drive.refused, Diverged):
         return drive.refused
     if drive.refused is not None:
         raise drive.refused
-    written = [read_entry(script.row.run, stored) for stored in script.written]
-    ending = written[-1] if written else None
     if not isinstance(ending, e.RunFinished):
         raise Damaged(run=script.row.run, seq=None, what=script.aside or "what is recorded cannot be followed")
     return _compared(drive, script, ending)

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 _ARGS: Final = Codec(dict[str, Any])
 _ANY: Final = Codec(Any)
+_UNDER_WAY: Final = (*r.CLOSED, r.Spawned, r.Waiting, r.Asked)
+"""Answers upon which nothing is begun."""
 
 
 class Verb:
@@ -68,6 +70,8 @@ class Verb:
         drive = self._drive
         if drive.handing and self._answer is r.FRESH:
             await drive.leave()
+        if drive.catching.pending and self._kept and not isinstance(self._answer, _UNDER_WAY):
+            await drive.catching.arrive(self.key)
         if drive.late and not isinstance(self._answer, r.CLOSED) and drive.is_late():
             self._record_cancel()
             raise asyncio.CancelledError
@@ -219,9 +223,10 @@ class Verb:
     async def _create(self, what: Durable[Any, *tuple[Any, ...]], body: bytes, labels: Mapping[str, str]) -> RunId:
         drive = self._drive
         row = drive.lease.row
+        code, place = drive.version_of(what)
         start = Start(
             name=what.name, input=drive.secrets.redact(body), labels=drive.secrets.redact_labels(labels),
-            parent=row.run, root=row.root or row.run,
+            parent=row.run, root=row.root or row.run, code=code, place=place, pin=row.pin and bool(code),
         )  # fmt: skip
         new = new_run(start, tenant=row.tenant, now=drive.store.now())
         entry = e.ChildSpawned(step=self.key, child=new.row.run, name=what.name, digest=self.digest)

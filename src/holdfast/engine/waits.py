@@ -53,6 +53,16 @@ class Waits:
 
     # Branches
 
+    @property
+    def live(self) -> int:
+        """How many branches are under way."""
+        return self._live
+
+    @property
+    def waiting(self) -> int:
+        """How many of them wait."""
+        return len(self._waiting)
+
     def fork(self, branches: int) -> None:
         """Count the branches that take the place of the one that started them."""
         self._live += branches - 1

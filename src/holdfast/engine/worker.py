@@ -15,6 +15,7 @@ from holdfast.engine.drive import Drive, Surroundings
 from holdfast.engine.function import Durable
 from holdfast.engine.narrow import Narrow
 from holdfast.engine.presence import Presence, introduce
+from holdfast.engine.versions import Versions
 from holdfast.store.protocol import Store
 from holdfast.store.value import Lease, RunFilter, WorkerRow
 
@@ -36,6 +37,7 @@ class Worker:
     def __init__(self, store: Store, app: App, around: Surroundings, *, concurrency: int, told: Told = nobody) -> None:
         self._store, self._app, self._around = store, app, around
         self._concurrency, self._told = concurrency, told
+        self.versions = Versions(store, app)
         self._presence = Presence(store, around.log, self._declared_dead)
         self._contender = Contender(store, told)
         self._driving: dict[RunId, tuple[asyncio.Task[None], Drive | None]] = {}
@@ -54,6 +56,8 @@ class Worker:
         self._reap_at = self._audit_at = self._deliver_at = 0.0
         self._faults: Counter[RunId] = Counter()
         self._unwritable: dict[RunId, StoreRefused] = {}
+        self._introduced = 0
+        """How many names it said that it serves."""
         self._unserved: set[RunId] = set()
         """Runs that nobody serves and whose end was asked for, when it was last looked."""
         self._refused: StoreRefused | None = None
@@ -69,6 +73,8 @@ class Worker:
     async def start(self, *, only: set[RunId] | None = None) -> None:
         """Become known to the store and begin to claim; `only` narrows it to those runs."""
         self._only = Narrow(self._store, only) if only is not None else None
+        self.versions.bound = only is None
+        await self.versions.enrol()
         await self._presence.join(self._about())
         try:
             await self.reap()
@@ -79,8 +85,9 @@ class Worker:
         self._loop_task = asyncio.create_task(self._work(), name=f"holdfast worker {self.id}")
 
     def _about(self) -> dict[str, str]:
+        self._introduced = len(self._app.names)
         return introduce(
-            list(self._app.serves()),
+            self.versions.serves(),
             list(self._app.schedules.values()),
             concurrency=self._concurrency,
             version=self._app.version,
@@ -155,11 +162,19 @@ class Worker:
             await self._only.rouse()
         # After a death, runs that made no progress are driven one at a time: only the one that kills is charged again.
         suspected = any(drive is None or drive.suspect for _, drive in self._driving.values())
-        leases = await self._store.claim(self.id, self._app.serves(), limit=room, runs=only, suspects=not suspected)
+        await self._enrol()
+        leases = await self._store.claim(self.id, self.versions.serves(), limit=room, runs=only, suspects=not suspected)
         for lease in leases:
             self.take(lease)
         self._full = len(leases) == room
         return len(leases)
+
+    async def _enrol(self) -> None:
+        """Make known what the app has come to serve since this worker began."""
+        if not self.versions.is_complete:
+            await self.versions.enrol()
+        if self._only is None and self._introduced != len(self._app.names):
+            await self._presence.renew(self._about())
 
     async def _deliver(self) -> None:
         """Tell the runs that are driven here of the posts that have come for them."""
@@ -277,6 +292,7 @@ class Worker:
         function = self._app.get(lease.row.name)
         assert function is not None
         drive = Drive(self._store, lease, self._around, self._app.code(function), self._app.token(function))
+        drive.versions, drive.place = self.versions, self.versions.of(lease.row.name).place or 0
         drive.on_progress, drive.handing = self._space.set, self._draining
         drive.on_spawn = self._adopt
         drive.crowded, drive.draining = lambda: self._full, lambda: self._draining

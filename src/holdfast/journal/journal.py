@@ -51,6 +51,16 @@ class Journal:
         """Write `entry` together with whatever is appended next."""
         self._noted.append(entry)
 
+    @property
+    def has_notes(self) -> bool:
+        """True while something was noted and waits for an entry to be written with."""
+        return bool(self._noted)
+
+    def withdraw(self) -> Sequence[Entry]:
+        """Take back what was noted and waits for an entry to be written with; return it."""
+        noted, self._noted = self._noted, []
+        return noted
+
     def append(
         self,
         *entries: Entry,

@@ -431,6 +431,11 @@ class Replay:
         return not self._by_key
 
     @property
+    def left(self) -> int:
+        """How much of what is recorded has not been asked for."""
+        return self._left
+
+    @property
     def replaying(self) -> bool:
         """True while something recorded has not been asked for."""
         return self._left > 0

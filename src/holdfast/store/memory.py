@@ -16,6 +16,7 @@ from holdfast.core.errors import Damaged, NotFound
 from holdfast.core.ids import Fence, RunId, WorkerId, new_worker_id
 from holdfast.core.limit import Limit
 from holdfast.core.status import Status
+from holdfast.core.version import CodeVersion, admits
 from holdfast.store import point
 from holdfast.store.bell import Bell, Bells
 from holdfast.store.clock import Clock, system_clock
@@ -94,6 +95,7 @@ class MemoryStore:
         self._touched: dict[tuple[str, str], int] = {}
         self._named: dict[RunId, set[tuple[str, str]]] = {}
         self._workers: dict[WorkerId, WorkerRow] = {}
+        self._versions: dict[tuple[str, str], CodeVersion] = {}
         self._cursors: dict[tuple[str, str], tuple[str, bytes]] = {}
         self._budgets: dict[tuple[RunId, str], tuple[int, int, int, bool]] = {}
         self._tickets = Tickets(self._lives)
@@ -313,7 +315,7 @@ class MemoryStore:
             code = serves.get(row.name)
             if code is None or row.owner or (runs is not None and row.run not in runs):
                 continue
-            if f"|{code}|" in row.refused and not row.is_controlled:
+            if not row.is_controlled and not admits(row.refused, code):
                 continue
             due = row.due_at is not None and row.due_at <= self.now()
             rests = row.status in (Status.QUEUED, Status.WAITING) and (due or row.inbox_seq > row.seen_seq)
@@ -341,7 +343,16 @@ class MemoryStore:
         return leases
 
     async def register(self, worker: WorkerId, *, lock: str | None, about: Mapping[str, str] = {}) -> None:
-        self._workers.setdefault(worker, WorkerRow(worker, 0, self.now(), lock, 0, dict(about), self.now()))
+        known = self._workers.get(worker, WorkerRow(worker, 0, self.now(), lock, 0, {}, self.now()))
+        self._workers[worker] = replace(known, about=dict(about))
+
+    async def enrol(self, versions: Sequence[CodeVersion]) -> Sequence[CodeVersion]:
+        for new in versions:
+            self._versions.setdefault((new.name, new.code), replace(new, place=len(self._versions) + 1))
+        return [self._versions[new.name, new.code] for new in versions]
+
+    async def versions(self, name: str) -> Sequence[CodeVersion]:
+        return [version for version in self._versions.values() if version.name == name]
 
     async def pulse(self, worker: WorkerId) -> bool:
         if worker in self._workers:
@@ -435,6 +446,7 @@ class MemoryStore:
             return (
                 all(want in (None, has) for want, has in asked)
                 and (which.owner is None or (row.owner == which.owner and row.inbox_seq > row.seen_seq))
+                and not (which.open and row.status.terminal)
                 and (not which.unheard or (row.owner is None and row.is_controlled))
                 and (which.posted is None or any(post.key == which.posted for post in self._posts[row.run]))
                 and row.name not in which.but

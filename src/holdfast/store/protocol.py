@@ -7,6 +7,7 @@ from holdfast.core import limits
 from holdfast.core.cursor import Cursor
 from holdfast.core.ids import RunId, WorkerId
 from holdfast.core.limit import Limit
+from holdfast.core.version import CodeVersion
 from holdfast.store.value import (
     BaseMoved,
     Commit,
@@ -176,16 +177,25 @@ class Store(Protocol):
         runs: Sequence[RunId] | None = None,
         suspects: bool = True,
     ) -> Sequence[Lease]:
-        """Lease up to `limit` runs that are due and whose name is in `serves` (name to code version).
+        """Lease up to `limit` runs that are due and whose name is in `serves`, with a version that they admit.
 
-        A claim counts the attempt before anything is loaded. `runs` narrows it to those. A run whose last owner left
-        it without progress is a suspect: at most one is leased at a time, the least suspicious first, and none unless
-        `suspects`.
+        What it is served with is a `Served`; a plain text is a token. Runs that this worker may not have are passed
+        over without a look at each. A claim counts the attempt before anything is loaded. `runs` narrows it to those.
+        A run whose last owner left it without progress is a suspect: at most one is leased at a time, the least
+        suspicious first, and none unless `suspects`.
         """
         ...
 
     async def register(self, worker: WorkerId, *, lock: str | None, about: Mapping[str, str] = {}) -> None:
-        """Make a worker known, before its first claim; known already, it stays as it is."""
+        """Make a worker known, before its first claim; known already, it only says something else of itself."""
+        ...
+
+    async def enrol(self, versions: Sequence[CodeVersion]) -> Sequence[CodeVersion]:
+        """Make versions of code known, and return each with its place; one that was known keeps the place it has."""
+        ...
+
+    async def versions(self, name: str) -> Sequence[CodeVersion]:
+        """Return every version of a name's code, in the order in which they were first known."""
         ...
 
     def heart(self, worker: WorkerId) -> Heart | None:

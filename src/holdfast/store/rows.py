@@ -19,8 +19,12 @@ SELECT: Final = (
     # A subquery: the same as a left join is ten times as slow.
     "r.owner, (SELECT worker FROM hf_workers w WHERE w.number = r.owner) FROM hf_runs r "
 )
+DUE_AT: Final = (FIXED + ", " + MOVING).split(", ").index("due_at")
+"""Where it stands in a row of `SELECT`."""
 _FIXED_COUNT: Final = FIXED.count(",") + 1
 _MOVING_COUNT: Final = MOVING.count(",") + 1
+OPEN: Final = "r.status NOT IN ('completed', 'failed', 'cancelled')"
+"""Of all runs: those that have not ended."""
 UNHEARD: Final = (
     "r.owner IS NULL AND r.inbox_seq > r.seen_seq AND r.control_seq > r.seen_seq "
     "AND r.status NOT IN ('completed', 'failed', 'cancelled')"

@@ -13,6 +13,7 @@ from holdfast.core.codec import NULL
 from holdfast.core.entry import BlobRef, RunStarted, encode_body
 from holdfast.core.errors import InvalidInput
 from holdfast.core.ids import RunId, checked_key, checked_text, id_bytes, new_run_id
+from holdfast.core.version import begun
 from holdfast.store.value import NewBlob, NewRun, RunRow
 
 
@@ -23,6 +24,8 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
     input: bytes
     key: str | None = None
     code: str = ""
+    place: int = 0
+    """Of that version among those of its name; 0 where no worker serves it here."""
     pin: bool = False
     labels: Mapping[str, str] = {}
     delay_seconds: float = 0.0
@@ -66,7 +69,7 @@ def new_run(start: Start, *, tenant: str, now: int) -> NewRun:
     row = RunRow(
         run=run, number=0, tenant=tenant, name=start.name, digest=digest, created_at=now, updated_at=now, key=start.key,
         code=start.code, pin=start.pin, labels=labels, due_at=due_at,
-        parent=start.parent, root=start.root,
+        parent=start.parent, root=start.root, refused=begun(start.code, start.place, pin=start.pin),
     )  # fmt: skip
     return NewRun(row=row, first=first, blobs=() if inline else (NewBlob(digest, start.input),))
 

@@ -332,6 +332,8 @@ class RunFilter(Struct, frozen=True, kw_only=True):
     """Which runs to list: newest first, older than `before`."""
 
     status: Status | None = None
+    open: bool = False
+    """Only runs that have not ended."""
     name: str | None = None
     key: str | None = None
     labels: Mapping[str, str] = {}

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from holdfast.core.ids import RunId
 from holdfast.core.status import Status
+from holdfast.core.version import admits
 from holdfast.store.protocol import Pending, Store, Watch
 from holdfast.store.value import Commit, Lease, Outcome, Page, RunFilter, RunRow
 from holdfast.testing.clock import MovingClock
@@ -133,7 +134,7 @@ _NEVER: Final = 2**63
 
 def _claimable(row: RunRow, serves: Mapping[str, str]) -> bool:
     code = serves.get(row.name)
-    return code is not None and not row.damage and f"|{code}|" not in row.refused
+    return code is not None and not row.damage and admits(row.refused, code)
 
 
 class _TimedWatch:

@@ -48,22 +48,37 @@ class Claims:
             now = await self._reader.look_at(self._clock)
             rows = [(row, stored) for row, stored in rows if leasing.may_claim(row, serves, now)]
             return sorted(rows, key=lambda item: order[item[0].run])[:limit]
-        found = await self._found(serves, limit, suspicious=False)
+        words = await self._reader.rows(leasing.WORDS, leasing.question(serves))
+        admitted = leasing.Admitted(words, serves)
+        found = await self._found(admitted, limit, suspicious=False)
         if suspects and len(found) < limit:
-            suspicious = await self._found(serves, leasing.ENOUGH, suspicious=True)
+            suspicious = await self._found(admitted, leasing.ENOUGH, suspicious=True)
             found += sorted(suspicious, key=lambda item: 0 if item[0].damage else item[0].stalls)[:1]
         return found
 
-    async def _found(self, serves: Mapping[str, str], limit: int, *, suspicious: bool) -> list[tuple[RunRow, int]]:
-        asked = leasing.question(serves, suspicious, self._clock.given, max(limit, leasing.ENOUGH))
-        start = random.randrange(leasing.BUCKETS)
-        due = [(read_row(row), row[-3]) for row in await self._reader.rows(leasing.DUE, [*asked, start])]
-        due.sort(key=lambda item: (item[0].due_at or 0, item[0].run))
+    async def _found(self, admitted: leasing.Admitted, limit: int, *, suspicious: bool) -> list[tuple[RunRow, int]]:
+        at_most = max(limit, leasing.ENOUGH)
+        due: list[tuple[RunRow, int]] = []
+        if admitted.has("due"):
+            start = random.randrange(leasing.BUCKETS)
+            asked = [*admitted.values("due"), suspicious, self._clock.given, at_most, start]
+            due = [(read_row(row), row[-3]) for row in await self._reader.rows(leasing.DUE, asked)]
+            due.sort(key=lambda item: (item[0].due_at or 0, item[0].run))
         if len(due) < limit:
-            seen = {row.number for row, _ in due}
-            posted = [(read_row(row), row[-3]) for row in await self._reader.rows(leasing.POSTED, asked)]
-            due += [item for item in posted if item[0].number not in seen]
+            due += await self._woken(admitted, {row.number for row, _ in due}, suspicious, at_most)
         return due[:limit]
+
+    async def _woken(
+        self, admitted: leasing.Admitted, seen: set[int], suspicious: bool, at_most: int
+    ) -> list[tuple[RunRow, int]]:
+        """Return what a post wakes, and of what something was asked, but for what was found already."""
+        rows = []
+        if admitted.has("asked"):
+            rows += await self._reader.rows(leasing.ASKED, [*admitted.names, suspicious, at_most])
+        if admitted.has("posted"):
+            rows += await self._reader.rows(leasing.POSTED, [*admitted.values("posted"), suspicious, at_most])
+        found = {row[0]: (read_row(row), row[-3]) for row in rows if row[0] not in seen}
+        return list(found.values())
 
     async def _set_aside(self, rows: Sequence[tuple[RunRow, int]]) -> list[RunRow]:
         """Take what is damaged, or never makes progress, out of the way; return the others."""

@@ -14,10 +14,11 @@ from holdfast.core.cursor import Cursor
 from holdfast.core.errors import Damaged, NotFound, StoreUnavailable
 from holdfast.core.ids import RunId, WorkerId, id_text
 from holdfast.core.limit import Limit
+from holdfast.core.version import CodeVersion
 from holdfast.store.answer import Answer
 from holdfast.store.bell import Bell, Bells
 from holdfast.store.clock import Clock
-from holdfast.store.postgres import deleting, forking, leasing
+from holdfast.store.postgres import deleting, enrolling, forking, leasing
 from holdfast.store.postgres.address import Address, parse
 from holdfast.store.postgres.claiming import Claims
 from holdfast.store.postgres.clock import ServerClock
@@ -68,7 +69,7 @@ _NUMBERS: Final = "SELECT nextval('hf_run_numbers') FROM generate_series(1, 2)"
 _REGISTER: Final = f"""
     INSERT INTO hf_workers (worker, pulse, started_at, lock, about, beat_at)
     SELECT $1::text, 0, now, $3::text, $4::text, now FROM (SELECT coalesce($2::bigint, {MICROS}) AS now) n
-    ON CONFLICT (worker) DO NOTHING
+    ON CONFLICT (worker) DO UPDATE SET about = excluded.about
 """
 _NUMBER: Final = "SELECT number FROM hf_workers WHERE worker = $1"
 _WORKERS: Final = """
@@ -292,6 +293,12 @@ class PostgresStore:
         await self._reader.rows(_REGISTER, [worker, self._clock.given, lock, said])
         await self._worker_number(worker)
         self._hints.listen()
+
+    async def enrol(self, versions: Sequence[CodeVersion]) -> Sequence[CodeVersion]:
+        return await enrolling.enrol(self._reader, versions, self._clock.given)
+
+    async def versions(self, name: str) -> Sequence[CodeVersion]:
+        return await enrolling.versions(self._reader, [name])
 
     def heart(self, worker: WorkerId) -> PostgresHeart | None:
         return PostgresHeart(self._address, self._names, worker)

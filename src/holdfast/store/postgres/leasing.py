@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from holdfast.core import limits
 from holdfast.core.ids import Fence, RunId, WorkerId, id_bytes
 from holdfast.core.status import Status
+from holdfast.core.version import admits
 from holdfast.store.postgres.arrays import Ids, Integers, Texts
 from holdfast.store.postgres.opening import MICROS
 from holdfast.store.rows import SELECT, fixed_of, guard, moving_of, seal
@@ -16,24 +17,46 @@ from holdfast.store.value import Lease, RunRow
 BUCKETS: Final = 16
 ENOUGH: Final = 64
 """How many that are due a claim looks at before it takes those that have waited longest."""
-_MAY: Final = """
-    r.owner IS NULL AND r.status IN ('queued', 'waiting') AND (r.stalls > 0) = $3::boolean
-    AND EXISTS (SELECT 1 FROM unnest($1::text[], $2::text[]) AS s(name, code)
-                 WHERE s.name = r.name AND strpos(r.refused, '|' || s.code || '|') = 0)
+_REST: Final = "r.owner IS NULL AND r.status IN ('queued', 'waiting') AND (r.stalls > 0) = $3::boolean"
+_WORDS: Final = """
+    SELECT s.name, (SELECT min(r.refused) FROM hf_runs r WHERE r.owner IS NULL AND {waits} AND r.name = s.name)
+      FROM unnest($1::text[]) AS s(name)
+    UNION ALL
+    SELECT w.name, (SELECT min(r.refused) FROM hf_runs r
+                     WHERE r.owner IS NULL AND {waits} AND r.name = w.name AND r.refused > w.refused)
+      FROM {words} w WHERE w.refused IS NOT NULL
 """
-_CONTROLLED: Final = """
-    r.owner IS NULL AND r.control_seq > r.seen_seq AND r.status NOT IN ('completed', 'failed', 'cancelled')
-    AND (r.stalls > 0) = $3::boolean AND r.name = ANY($1::text[])
+_TIMED: Final = _WORDS.format(waits="r.due_at IS NOT NULL", words="timed")
+_WOKEN: Final = _WORDS.format(waits="r.inbox_seq > r.seen_seq", words="woken")
+# What the runs of these names want of their code, each word once and found without a walk: of those that are due some
+# time, of those that a post wakes, and the names of which something was asked, which counts whatever code they want.
+WORDS: Final = f"""
+    WITH RECURSIVE timed (name, refused) AS ({_TIMED}), woken (name, refused) AS ({_WOKEN})
+    SELECT 'due', name, refused FROM timed WHERE refused IS NOT NULL
+    UNION ALL SELECT 'posted', name, refused FROM woken WHERE refused IS NOT NULL
+    UNION ALL SELECT 'asked', s.name, '' FROM unnest($1::text[]) AS s(name) WHERE EXISTS (
+        SELECT 1 FROM hf_runs r WHERE r.owner IS NULL AND r.control_seq > r.seen_seq AND r.name = s.name)
 """
 NOW: Final = f"coalesce($4::bigint, {MICROS})"
 DUE: Final = f"""
-    SELECT due.* FROM generate_series(0, {BUCKETS - 1}) AS step, LATERAL (
-        {SELECT} WHERE r.number % {BUCKETS} = ($6::bigint + step) % {BUCKETS} AND r.due_at IS NOT NULL
-           AND r.due_at <= {NOW} AND {_MAY} ORDER BY r.due_at LIMIT $5::bigint
-    ) AS due LIMIT $5::bigint
+    SELECT due.* FROM unnest($1::text[], $2::text[]) AS w(name, refused), LATERAL (
+        SELECT found.* FROM generate_series(0, {BUCKETS - 1}) AS step, LATERAL (
+            {SELECT} WHERE r.name = w.name AND r.refused = w.refused
+               AND r.number % {BUCKETS} = ($6::bigint + step) % {BUCKETS} AND r.due_at IS NOT NULL
+               AND r.due_at <= {NOW} AND {_REST} ORDER BY r.due_at LIMIT $5::bigint
+        ) AS found LIMIT $5::bigint
+    ) AS due ORDER BY due.due_at LIMIT $5::bigint
 """
 POSTED: Final = f"""
-    {SELECT} WHERE r.inbox_seq > r.seen_seq AND ({_MAY} OR {_CONTROLLED}) AND {NOW} IS NOT NULL LIMIT $5::bigint
+    SELECT found.* FROM unnest($1::text[], $2::text[]) AS w(name, refused), LATERAL (
+        {SELECT} WHERE r.name = w.name AND r.refused = w.refused AND r.inbox_seq > r.seen_seq AND {_REST}
+         LIMIT $4::bigint
+    ) AS found LIMIT $4::bigint
+"""
+ASKED: Final = f"""
+    {SELECT} WHERE r.owner IS NULL AND r.control_seq > r.seen_seq AND r.inbox_seq > r.seen_seq
+       AND r.name = ANY($1::text[]) AND r.status NOT IN ('completed', 'failed', 'cancelled')
+       AND (r.stalls > 0) = $2::boolean LIMIT $3::bigint
 """
 BY_ID: Final = f"{SELECT} WHERE r.run = ANY($1)"
 # Only rows as they were looked at: one that a neighbour took or moved since matches nothing, one that he is about to
@@ -68,9 +91,30 @@ RELEASE: Final = """
 """
 
 
-def question(serves: Mapping[str, str], suspicious: bool, given: int | None, limit: int) -> list[Any]:
-    """Return the first values of `DUE` and `POSTED`."""
-    return [Texts(list(serves)), Texts(list(serves.values())), suspicious, given, limit]
+def question(serves: Mapping[str, str]) -> list[Any]:
+    """Return the values of `WORDS`."""
+    return [Texts(list(serves))]
+
+
+class Admitted:
+    """Which words on a run's code what is served may have, by how their runs are to be found."""
+
+    def __init__(self, words: Sequence[tuple[Any, ...]], serves: Mapping[str, str]) -> None:
+        self._words = [(how, name, word) for how, name, word in words if how == "asked" or admits(word, serves[name])]
+
+    def has(self, how: str) -> bool:
+        """Say whether there are any."""
+        return any(how == each for each, _, _ in self._words)
+
+    def values(self, how: str) -> list[Any]:
+        """Return the first values of `DUE` or `POSTED`."""
+        words = [(name, word) for each, name, word in self._words if each == how]
+        return [Texts([name for name, _ in words]), Texts([word for _, word in words])]
+
+    @property
+    def names(self) -> list[Any]:
+        """The first values of `ASKED`."""
+        return [Texts([name for how, name, _ in self._words if how == "asked"])]
 
 
 def by_id(runs: Sequence[RunId]) -> list[Any]:
@@ -86,9 +130,9 @@ def may_claim(row: RunRow, serves: Mapping[str, str], now: int) -> bool:
         return row.name in serves
     if row.owner is not None or row.status not in (Status.QUEUED, Status.WAITING):
         return False
-    code = serves.get(row.name)
+    served = serves.get(row.name)
     due = row.due_at is not None and row.due_at <= now
-    return code is not None and f"|{code}|" not in row.refused and (due or row.inbox_seq > row.seen_seq)
+    return served is not None and admits(row.refused, served) and (due or row.inbox_seq > row.seen_seq)
 
 
 def crc(row: RunRow) -> int:

@@ -32,7 +32,7 @@ from holdfast.store.postgres.connection import (
     translated,
 )
 from holdfast.store.postgres.opening import MICROS
-from holdfast.store.rows import POSTS, SELECT, UNHEARD, read_post, read_row
+from holdfast.store.rows import OPEN, POSTS, SELECT, UNHEARD, read_post, read_row
 from holdfast.store.value import Page, Post, RunFilter, RunRow, StoredChunk
 
 Row = tuple[Any, ...]
@@ -239,6 +239,8 @@ class Reader:
             add("r.owner IS NOT NULL")
         elif which.status is not None:
             add("r.status = ?" + ("" if which.status.terminal else " AND r.owner IS NULL"), str(which.status))
+        if which.open:
+            add(OPEN)
         for column, value in (("name", which.name), ("key", which.key)):
             if value is not None:
                 add(f"r.{column} = ?", value)

@@ -16,11 +16,12 @@ from holdfast.core.cursor import Cursor
 from holdfast.core.errors import Damaged, StoreError
 from holdfast.core.ids import RunId, WorkerId, id_text, is_id
 from holdfast.core.limit import Limit
+from holdfast.core.version import CodeVersion
 from holdfast.store.bell import Bell, Bells
 from holdfast.store.clock import Clock, system_clock
 from holdfast.store.protocol import Pending, Transaction
 from holdfast.store.rows import Seal, first_row, read_post
-from holdfast.store.sqlite import beside, creating, deleting, forking, guard, leasing, limiting
+from holdfast.store.sqlite import beside, creating, deleting, enrolling, forking, guard, leasing, limiting
 from holdfast.store.sqlite.commit import CommitOp
 from holdfast.store.sqlite.connection import connect, prepare, translated
 from holdfast.store.sqlite.database import Db
@@ -263,13 +264,23 @@ class SqliteStore:
         def run(db: Db) -> int | None:
             db.rows(
                 "INSERT INTO hf_workers (worker, pulse, started_at, lock, about, beat_at) VALUES (?, 0, ?, ?, ?, ?) "
-                "ON CONFLICT (worker) DO NOTHING",
+                "ON CONFLICT (worker) DO UPDATE SET about = excluded.about",
                 (worker, at, lock, said, at),
             )
             return db.worker_number(worker)
 
         self._numbers[worker] = await self._writer.submit(Do(run))
         self._refill()
+
+    async def enrol(self, versions: Sequence[CodeVersion]) -> Sequence[CodeVersion]:
+        known = {(of.name, of.code): of for name in {new.name for new in versions} for of in await self.versions(name)}
+        if any((new.name, new.code) not in known for new in versions):
+            known |= await self._writer.submit(Do(partial(enrolling.enrol, versions=versions, at=self._clock())))
+        return [known[new.name, new.code] for new in versions]
+
+    async def versions(self, name: str) -> Sequence[CodeVersion]:
+        with self._reader.one() as connection:
+            return enrolling.versions(connection, name)
 
     async def pulse(self, worker: WorkerId) -> bool:
         at = self._clock()

@@ -1,6 +1,7 @@
 """Who may write a run: claiming, releasing, voiding, and setting aside what cannot be driven."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import apsw
@@ -10,7 +11,9 @@ from msgspec.structs import replace
 from holdfast.core import limits
 from holdfast.core.ids import Fence, RunId, WorkerId, id_bytes
 from holdfast.core.status import Status
+from holdfast.core.version import admits
 from holdfast.store.rows import (
+    DUE_AT,
     SELECT,
     fixed_of,
     guard,
@@ -23,12 +26,28 @@ from holdfast.store.sqlite.fetch import fetch
 from holdfast.store.sqlite.lookup import BY_NUMBER, find_run
 from holdfast.store.value import Lease, RunRow
 
+_DUE_WORDS: Final = """
+    WITH RECURSIVE words (name, refused) AS (
+        SELECT s.value, (SELECT min(r.refused) FROM hf_runs r
+                          WHERE r.owner IS NULL AND r.due_at IS NOT NULL AND r.name = s.value)
+          FROM json_each(?1) s
+        UNION ALL
+        SELECT w.name, (SELECT min(r.refused) FROM hf_runs r WHERE r.owner IS NULL AND r.due_at IS NOT NULL
+                           AND r.name = w.name AND r.refused > w.refused)
+          FROM words w WHERE w.refused IS NOT NULL
+    )
+    SELECT name, CAST(refused AS BLOB) FROM words WHERE refused IS NOT NULL
+"""
+"""What the runs of these names that are due some time want of their code, each word once; found without a walk.
+
+As bytes: a word that damage made unreadable must still lead to its run, which is set aside.
+"""
+_POSTED_WORDS: Final = _DUE_WORDS.replace("r.due_at IS NOT NULL", "r.inbox_seq > r.seen_seq")
 _DUE: Final = (
     SELECT
     + """
-    JOIN json_each(?1) s ON s.key = r.name
-    WHERE r.owner IS NULL AND r.due_at IS NOT NULL AND r.due_at <= ?2 AND r.status IN ('queued', 'waiting')
-      AND instr(r.refused, '|' || s.value || '|') = 0 AND (r.stalls > 0) = ?4 ORDER BY r.due_at LIMIT ?3
+    WHERE r.owner IS NULL AND r.due_at IS NOT NULL AND r.name = ?1 AND r.refused = CAST(?2 AS TEXT) AND r.due_at <= ?3
+      AND r.status IN ('queued', 'waiting') AND (r.stalls > 0) = ?4 ORDER BY r.due_at LIMIT ?5
 """
 )
 _SUSPECTS: Final = 100
@@ -36,10 +55,17 @@ _SUSPECTS: Final = 100
 _POSTED: Final = (
     SELECT
     + """
-    JOIN json_each(?1) s ON s.key = r.name
-    WHERE r.owner IS NULL AND r.inbox_seq > r.seen_seq AND (r.stalls > 0) = ?3
-      AND (r.status IN ('queued', 'waiting') AND instr(r.refused, '|' || s.value || '|') = 0
-           OR r.control_seq > r.seen_seq AND r.status NOT IN ('completed', 'failed', 'cancelled')) LIMIT ?2
+    WHERE r.owner IS NULL AND r.inbox_seq > r.seen_seq AND r.name = ?1 AND r.refused = CAST(?2 AS TEXT)
+      AND r.status IN ('queued', 'waiting') AND (r.stalls > 0) = ?3 LIMIT ?4
+"""
+)
+# What anybody may ask of a run wakes it wherever it rests, and whatever code it wants.
+_ASKED: Final = (
+    SELECT
+    + """
+    WHERE r.owner IS NULL AND r.control_seq > r.seen_seq AND r.name IN (SELECT value FROM json_each(?1))
+      AND r.inbox_seq > r.seen_seq AND (r.stalls > 0) = ?2 AND r.status NOT IN ('completed', 'failed', 'cancelled')
+    LIMIT ?3
 """
 )
 _CLAIM: Final = """
@@ -63,16 +89,23 @@ LOST: Final = """
     SELECT number FROM (SELECT * FROM hf_runs NOT INDEXED WHERE number > ?1 ORDER BY number LIMIT ?2) r
      WHERE owner IS NULL AND due_at IS NOT NULL AND NOT EXISTS (
            SELECT 1 FROM hf_runs i INDEXED BY hf_runs_due
-            WHERE i.owner IS NULL AND i.due_at = r.due_at AND i.number = r.number)
+            WHERE i.owner IS NULL AND i.name = r.name AND i.refused = r.refused AND i.due_at = r.due_at
+              AND i.number = r.number)
         OR owner IS NULL AND inbox_seq > seen_seq AND NOT EXISTS (
            SELECT 1 FROM hf_runs i INDEXED BY hf_runs_posted
-            WHERE i.owner IS NULL AND i.inbox_seq > i.seen_seq AND i.number = r.number)
+            WHERE i.owner IS NULL AND i.inbox_seq > i.seen_seq AND i.name = r.name AND i.refused = r.refused
+              AND i.number = r.number)
+        OR owner IS NULL AND control_seq > seen_seq AND NOT EXISTS (
+           SELECT 1 FROM hf_runs i INDEXED BY hf_runs_asked
+            WHERE i.owner IS NULL AND i.control_seq > i.seen_seq AND i.name = r.name AND i.number = r.number)
         OR owner IS NOT NULL AND NOT EXISTS (
            SELECT 1 FROM hf_runs i INDEXED BY hf_runs_owner WHERE i.owner = r.owner AND i.number = r.number)
 """
-_INDEXES: Final = ("hf_runs_due", "hf_runs_posted", "hf_runs_owner", "hf_runs_parent")
+_INDEXES: Final = ("hf_runs_due", "hf_runs_posted", "hf_runs_asked", "hf_runs_owner", "hf_runs_parent")
 """They hold nothing that the rows do not. Those that find a run by id or key are witnesses, and never made again."""
 _encode: Final = msgspec.json.encode
+Rows = Callable[[str, Any], list[tuple[Any, ...]]]
+"""Runs a statement and returns its rows."""
 
 
 def claim(
@@ -88,11 +121,10 @@ def claim(
     owner = db.worker_number(worker)
     if owner is None:
         return []
-    served = _encode(dict(serves))
     if runs is None:
-        found = _found(db, served.decode(), now, limit, suspicious=0)
+        found = _found(db.rows, serves, now, limit, suspicious=0)
         if suspects and len(found) < limit:
-            suspicious = _found(db, served.decode(), now, _SUSPECTS, suspicious=1)
+            suspicious = _found(db.rows, serves, now, _SUSPECTS, suspicious=1)
             found += sorted(suspicious, key=_suspicion)[:1]
         rows = [_stored(db, values) for values in found]
     else:
@@ -116,22 +148,38 @@ def _stored(db: Db, values: tuple[Any, ...]) -> RunRow:
     return read_row(db.rows(BY_NUMBER, (row.number,))[0]) if row.damage else row
 
 
-def _found(db: Db, served: str, now: int, limit: int, *, suspicious: int) -> list[tuple[Any, ...]]:
+def _found(rows: Rows, serves: Mapping[str, str], now: int, limit: int, *, suspicious: int) -> list[tuple[Any, ...]]:
     """Return what may be claimed: what is due, the longest first, and then what a post wakes."""
-    found = db.rows(_DUE, (served, now, limit, suspicious))
+    names = _encode(list(serves)).decode()
+    found = [
+        values
+        for name, word in _admitted(rows(_DUE_WORDS, (names,)), serves)
+        for values in rows(_DUE, (name, word, now, suspicious, limit))
+    ]
+    found.sort(key=_due_at)
     if len(found) < limit:
         seen = {values[0] for values in found}
-        found += [values for values in db.rows(_POSTED, (served, limit, suspicious)) if values[0] not in seen]
+        woken = rows(_ASKED, (names, suspicious, limit))
+        for name, word in _admitted(rows(_POSTED_WORDS, (names,)), serves):
+            woken += rows(_POSTED, (name, word, suspicious, limit))
+        found += {values[0]: values for values in woken if values[0] not in seen}.values()
     return found[:limit]
+
+
+def _admitted(words: Sequence[tuple[Any, ...]], serves: Mapping[str, str]) -> list[tuple[str, bytes]]:
+    """Return those of the words on a run's code that what is served may have."""
+    return [(name, word) for name, word in words if admits(word.decode(errors="replace"), serves[name])]
+
+
+def _due_at(values: tuple[Any, ...]) -> int:
+    due_at = values[DUE_AT]
+    return due_at if isinstance(due_at, int) else 0
 
 
 def anything_due(connection: apsw.Connection, serves: Mapping[str, str], now: int, suspects: bool) -> bool:
     """Say whether a claim would find something."""
-    served = _encode(dict(serves)).decode()
-    return any(
-        fetch(connection, _DUE, (served, now, 1, suspicious)) or fetch(connection, _POSTED, (served, 1, suspicious))
-        for suspicious in range(1 + suspects)
-    )
+    rows = partial(fetch, connection)
+    return any(_found(rows, serves, now, 1, suspicious=suspicious) for suspicious in range(1 + suspects))
 
 
 def _suspicion(values: tuple[Any, ...]) -> int:
@@ -146,9 +194,9 @@ def _may_claim(row: RunRow, serves: Mapping[str, str], now: int) -> bool:
         return row.name in serves
     if row.owner is not None or row.status not in (Status.QUEUED, Status.WAITING):
         return False
-    code = serves.get(row.name)
+    served = serves.get(row.name)
     due = row.due_at is not None and row.due_at <= now
-    return code is not None and f"|{code}|" not in row.refused and (due or row.inbox_seq > row.seen_seq)
+    return served is not None and admits(row.refused, served) and (due or row.inbox_seq > row.seen_seq)
 
 
 def _lease(db: Db, row: RunRow, worker: WorkerId, owner: int) -> Lease:

@@ -17,7 +17,7 @@ from holdfast.core.errors import Damaged, NotFound, StoreUnavailable
 from holdfast.core.ids import RunId, id_bytes
 from holdfast.core.status import Status
 from holdfast.store.page import cut, joins
-from holdfast.store.rows import POSTS, SELECT, UNHEARD, read_post, read_row
+from holdfast.store.rows import OPEN, POSTS, SELECT, UNHEARD, read_post, read_row
 from holdfast.store.sqlite.connection import connect, translated
 from holdfast.store.sqlite.fetch import Row, fetch, fetch_raw
 from holdfast.store.sqlite.forking import shares_of
@@ -155,6 +155,8 @@ class Reader:
         elif which.status is not None:
             where.append("r.status = ?" + ("" if which.status.terminal else " AND r.owner IS NULL"))
             values.append(str(which.status))
+        if which.open:
+            where.append(OPEN)
         for column, value in (("name", which.name), ("key", which.key)):
             if value is not None:
                 where.append(f"r.{column} = ?")

@@ -10,6 +10,7 @@ from holdfast.testing.clock import MovingClock
 from holdfast.testing.contract.committing import CommitContract
 from holdfast.testing.contract.creating import CreateContract
 from holdfast.testing.contract.deleting import DeleteContract, SweepContract
+from holdfast.testing.contract.enrolling import VersionContract
 from holdfast.testing.contract.forking import ForkContract
 from holdfast.testing.contract.leasing import LeaseContract
 from holdfast.testing.contract.limiting import LimitContract
@@ -27,6 +28,7 @@ class StoreContract(
     CreateContract,
     CommitContract,
     LeaseContract,
+    VersionContract,
     InboxContract,
     ReadContract,
     ChunkContract,

@@ -1,0 +1,78 @@
+"""Who serves what: the versions that live workers have, and which code a run that could go on lacks."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.core.status import Status
+from holdfast.core.version import Need, Served, admits
+from holdfast.store.protocol import Store
+from holdfast.store.value import RunRow, WorkerRow
+
+IsDead = Callable[[WorkerRow], bool]
+LACKING: Final = "code"
+"""How the reason of a run begins that waits for code."""
+_VERSIONS: Final = msgspec.json.Decoder(dict[str, tuple[str, str, int]])
+
+
+class Lacking(Struct, frozen=True):
+    """Why nobody who is there may drive a run that could go on."""
+
+    reason: str
+    unserved: bool
+    """True when nobody serves its name at all: whoever comes with it may be the one."""
+
+
+class Serving:
+    """What the live workers of a store serve, as they said themselves."""
+
+    def __init__(self, workers: Sequence[WorkerRow], is_dead: IsDead) -> None:
+        self._served: dict[str, list[Served]] = {}
+        for worker in workers:
+            if "only" not in worker.about and not is_dead(worker):
+                for name, served in _said(worker.about):
+                    self._served.setdefault(name, []).append(served)
+
+    def add(self, serves: Mapping[str, str]) -> None:
+        """Count what this process serves, whatever its row says."""
+        for name, served in serves.items():
+            self._served.setdefault(name, []).append(served if isinstance(served, Served) else Served(served))
+
+    def fits(self, row: RunRow) -> bool:
+        """Say whether somebody may drive a run, or answer what was asked of it, which wants no certain version."""
+        served = self._served.get(row.name, ())
+        return any(row.is_controlled or admits(row.refused, each) for each in served)
+
+    async def lacking(self, store: Store, row: RunRow) -> Lacking | None:
+        """Say which code a run lacks that could go on now; None for one that does not."""
+        if not could_go_on(row, store.now()) or self.fits(row):
+            return None
+        if row.name not in self._served:
+            return Lacking(f"{LACKING}: no worker serves {row.name!r}", unserved=True)
+        there = ", ".join(sorted({served.code for served in self._served[row.name]}))
+        need = Need.read(row.refused)
+        if need.exactly is not None:
+            what = f"it was started with version {need.exactly} and is pinned to it"
+        elif any(served.place is None or served.place >= need.at_least for served in self._served[row.name]):
+            what = "it refused every version that there is"
+        else:
+            known = [version.code for version in await store.versions(row.name) if version.place == need.at_least]
+            what = f"version {known[0] if known else 'a later one'} has it, and it goes forward only"
+        return Lacking(f"{LACKING}: {what}; the workers of {row.name!r} have {there}", unserved=False)
+
+
+def could_go_on(row: RunRow, now: int) -> bool:
+    """Say whether a run waits for nothing but somebody to drive it."""
+    rests = row.owner is None and not row.damage and row.status in (Status.QUEUED, Status.WAITING)
+    return rests and (row.inbox_seq > row.seen_seq or (row.due_at is not None and row.due_at <= now))
+
+
+def _said(about: Mapping[str, str]) -> list[tuple[str, Served]]:
+    """Return what a worker said it serves, and with which versions; what cannot be read was not said."""
+    try:
+        versions = _VERSIONS.decode(about.get("versions", "{}"))
+    except msgspec.MsgspecError:
+        return []
+    return [(name, Served(token, code=code, place=place)) for name, (token, code, place) in versions.items()]
