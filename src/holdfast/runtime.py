@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeVar, TypeVarTuple, overload
 
 from holdfast.client.local import LocalClient
-from holdfast.client.protocol import Client, Collected, Ending, Finding, Question, Retention, RunSummary
+from holdfast.client.protocol import CallbackInfo, Client, Collected, Ending, Finding, Question, Retention, RunSummary
 from holdfast.client.run import Run
 from holdfast.core import limits
 from holdfast.core.codec import Codec
@@ -287,6 +287,33 @@ class Runtime:
             raise InvalidInput("an answer to a question's id names the digest of what was shown: shown=")
         known = question.id if isinstance(question, Question) else question
         await self._client.answer(known, yes, shown=digest, args=args, by=by, note=note)
+
+    async def callback(self, token: str) -> CallbackInfo:
+        """Return what a callback token is for, and whether it can still be answered.
+
+        Raises:
+            NotFound: it is no token of this store, or its run was deleted.
+        """
+        return await self._client.callback(token)
+
+    async def answer_token(
+        self,
+        token: str,
+        answer: Any,
+        *,
+        args: Mapping[str, Any] | None = None,
+        by: str | None = None,
+        note: str | None = None,
+    ) -> None:
+        """Answer the one wait that a callback token is for: True or False to a question, a value to anything else.
+
+        The same answer again is the same answer.
+
+        Raises:
+            NotFound: it is no token of this store, or its run was deleted.
+            Conflict: it was answered otherwise before, or nobody waits for it any more.
+        """
+        await self._client.answer_token(token, answer, args=args, by=by, note=note)
 
     async def gc(
         self,

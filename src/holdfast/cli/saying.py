@@ -12,6 +12,7 @@ from holdfast.core.entry import Wait
 _REASONS: Final = {
     "ask": "waits for an answer",
     "signal": "waits for signal",
+    "callback": "waits for the callback",
     "child": "waits for child",
     "sleep": "sleeps",
     "retry": "waits for its next attempt",
@@ -48,8 +49,11 @@ def until(due_at: int | None) -> str:
 
 def begun(event: ev.StepStarted) -> str:
     """Return what a wait that begins is for."""
-    names = [wait.removeprefix("signal ") for wait in event.waits if wait.startswith("signal ")]
-    return f"{waiting('signal: ' + ', '.join(names)) if names else 'sleeps'}{until(event.due_at)}"
+    kind, _, _ = event.waits[0].partition(" ")
+    names = [name for word, _, name in (wait.partition(" ") for wait in event.waits) if name and word == kind]
+    if kind == "callback":
+        return f"gave out a token for {shown(names[0])}{until(event.due_at)}"
+    return f"{waiting(f'{kind}: ' + ', '.join(names)) if names else 'sleeps'}{until(event.due_at)}"
 
 
 def decision(event: ev.QuestionAnswered) -> str:

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Raw
 
 from holdfast.client.protocol import (
+    CallbackInfo,
     Collected,
     Ending,
     Finding,
@@ -30,7 +31,19 @@ from holdfast.core.entry import Entry, RunFinished, RunStarted, read_entry
 from holdfast.core.errors import Conflict, Damaged, InvalidInput, NotFound, StoreRefused, UnknownEntry
 from holdfast.core.fold import RunState, fold
 from holdfast.core.ids import TENANT, RunId, WorkerId, checked_key, checked_text, run_id
-from holdfast.core.post import ANSWER, CANCEL, CONTROLS, PAUSE, RESUME, RETRY, SIGNAL, AnswerBody, Control, SignalBody
+from holdfast.core.post import (
+    ANSWER,
+    CANCEL,
+    CONTROLS,
+    PAUSE,
+    RESUME,
+    RETRY,
+    SIGNAL,
+    AnswerBody,
+    Control,
+    SignalBody,
+    answer_key,
+)
 from holdfast.core.status import NotDone, Status
 from holdfast.store.protocol import Store
 from holdfast.store.start import Start, checked_labels, new_run
@@ -352,12 +365,7 @@ class LocalClient:
             if isinstance(event, Entry):
                 state = fold(state, event)
             if isinstance(event, e.QuestionAsked):
-                shown = await self._value(row, event)
-                questions[event.step] = Question(
-                    id=f"{row.run}.{event.seq}", run=row.run, name=row.name, step=event.step, text=event.text,
-                    show=shown["show"], args=shown["args"], shown=event.shown, asked_at=as_time(event.at),
-                    expires_at=as_time(event.expires_at) if event.expires_at is not None else None,
-                )  # fmt: skip
+                questions[event.step] = question_of(row, event, await self._value(row, event))
         return [] if state.finished else [questions[step] for step in state.questions]
 
     async def answer(
@@ -383,12 +391,30 @@ class LocalClient:
             raise Conflict(
                 f"question {question} is past its time, and decided: no", run=run, hint="Nobody waits for it."
             )
-        if args is not None and (asked.args is None or set(args) - set(asked.args)):
-            raise InvalidInput(f"question {question} lets nobody change {', '.join(args)}")
-        changed = NULL if asked.args is None else _json({**asked.args, **(args or {})}, "args=")
-        body = AnswerBody(asked.step, bool(yes), shown, by, note, changed)
-        if await self._post(run_id(run), ANSWER, f"{ANSWER}/{question}", body) != "accepted":
+        body = AnswerBody(asked.step, bool(yes), shown, by, note, changed_args(asked, args))
+        if await self._post(run_id(run), ANSWER, answer_key(run, int(seq)), body) != "accepted":
             raise Conflict(f"question {question} was answered before", run=run, hint="`holdfast show RUN` tells how.")
+
+    async def callback(self, token: str) -> CallbackInfo:
+        from holdfast.client.callback import find_callback  # lazy: few ask
+
+        return (await find_callback(self._store, self._tenant, token)).info
+
+    async def answer_token(
+        self,
+        token: str,
+        answer: Any,
+        *,
+        args: Mapping[str, Any] | None = None,
+        by: str | None = None,
+        note: str | None = None,
+    ) -> None:
+        from holdfast.client.callback import find_callback  # lazy: few ask
+
+        found = await find_callback(self._store, self._tenant, token)
+        while not await found.give(self._store, answer, args, by, note):
+            # Somebody else was quicker: what was answered, or ended, is looked at.
+            found = await find_callback(self._store, self._tenant, token)
 
     async def workers(self) -> Sequence[WorkerInfo]:
         held = await self._store.list(RunFilter(status=Status.RUNNING, limit=1000))
@@ -471,6 +497,26 @@ class LocalClient:
             if before is not None and rows[-1].run >= before:
                 return  # a row that has lost its id has no place in the order, and would come again and again
             before = rows[-1].run
+
+
+def question_of(row: RunRow, asked: e.QuestionAsked, shown: Any) -> Question:
+    """Return a question as people get it, from its entry and what is shown with it."""
+    return Question(
+        id=f"{row.run}.{asked.seq}", run=row.run, name=row.name, step=asked.step, text=asked.text,
+        show=shown["show"], args=shown["args"], shown=asked.shown, asked_at=as_time(asked.at),
+        expires_at=as_time(asked.expires_at) if asked.expires_at is not None else None,
+    )  # fmt: skip
+
+
+def changed_args(asked: Question, args: Mapping[str, Any] | None) -> Raw:
+    """Return what was to be agreed to, with somebody's changes.
+
+    Raises:
+        InvalidInput: that may not be changed.
+    """
+    if args is not None and (asked.args is None or set(args) - set(asked.args)):
+        raise InvalidInput(f"question {asked.id} lets nobody change {', '.join(args)}")
+    return NULL if asked.args is None else _json({**asked.args, **(args or {})}, "args=")
 
 
 def _json(value: Any, what: str) -> Raw:

@@ -89,6 +89,22 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: datetime | None
 
 
+class CallbackInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """What a callback token is for, and whether it is still worth anything."""
+
+    run: str
+    name: str
+    """The function's."""
+    step: str
+    state: str
+    """`open`, `answered` or `expired`."""
+    question: Question | None
+    """What is to be decided; None for a signal."""
+    signal: str | None
+    """What is waited for; None for a question."""
+    expires_at: datetime | None
+
+
 class ScheduleInfo(msgspec.Struct, frozen=True, kw_only=True):
     """A schedule that at least one worker looks after; two workers may declare one name differently."""
 
@@ -260,6 +276,34 @@ class Client(Protocol):
         Raises:
             NotFound: nobody asks that, or not any more.
             Conflict: it was answered before, or something else was shown.
+        """
+        ...
+
+    async def callback(self, token: str) -> CallbackInfo:
+        """Return what a callback token is for.
+
+        Raises:
+            NotFound: it is no token of this store, or its run was deleted.
+        """
+        ...
+
+    async def answer_token(
+        self,
+        token: str,
+        answer: Any,
+        *,
+        args: Mapping[str, Any] | None = None,
+        by: str | None = None,
+        note: str | None = None,
+    ) -> None:
+        """Answer the one wait that a callback token is for: True or False to a question, a value to anything else.
+
+        The same answer again is the same answer.
+
+        Raises:
+            NotFound: it is no token of this store, or its run was deleted.
+            AlreadyAnswered: it was answered otherwise before.
+            Expired: nobody waits for it any more.
         """
         ...
 

@@ -10,6 +10,7 @@ from holdfast.core.status import Status
 
 SIGNAL: Final = "signal"
 ANSWER: Final = "answer"
+CALLBACK: Final = "callback"
 RESOLVE: Final = "resolve"
 SETTLED: Final = "settled"
 CANCEL: Final = "cancel"
@@ -37,6 +38,24 @@ class AnswerBody(Struct, frozen=True, omit_defaults=True):
     by: str | None = None
     note: str | None = None
     args: Raw = NULL
+
+
+class CallbackBody(Struct, frozen=True, omit_defaults=True):
+    """What a callback token brings for a wait: to which step, and what it carries."""
+
+    step: str
+    value: Raw = NULL
+    by: str | None = None
+
+
+def answer_key(run: str, asked_seq: int) -> str:
+    """Return the key of the answer to a question: there is one, whoever gives it."""
+    return f"{ANSWER}/{run}.{asked_seq}"
+
+
+def callback_key(step: str, attempt: int) -> str:
+    """Return the key of what a token brings for a wait: one, or one more after the last could not be read."""
+    return f"{CALLBACK}/{step}/{attempt}"
 
 
 class Resolution(Struct, frozen=True):

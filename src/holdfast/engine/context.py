@@ -24,6 +24,7 @@ from holdfast.core.status import Effect
 from holdfast.core.stepkey import counted_key, encode_name, former_keys, root_branch
 from holdfast.engine import witness
 from holdfast.engine.branches import AT_ONCE, Branch, Branches
+from holdfast.engine.callback import Callback, waits_of
 from holdfast.engine.drive import Continued, Drive
 from holdfast.engine.effects import StepCall
 from holdfast.engine.fanout import branch_keys, check_codes, check_mapped, close_unbegun, raised_first
@@ -405,6 +406,41 @@ class Context:
         known = dict(args) if args is not None else None
         async with self._verb("a question", "ask", {"text": text, "show": show, "args": known}, key=key) as verb:
             return await verb.ask(text, show, known, limit)
+
+    @overload
+    async def callback(self, what: Signal[T1], /, *, expires: None = None, key: str | None = None) -> Callback[T1]: ...
+    @overload
+    async def callback(
+        self, what: Signal[T1], /, *, expires: float | timedelta, key: str | None = None
+    ) -> Callback[T1 | None]: ...
+    @overload
+    async def callback(
+        self, what: str, /, *, show: Any = None, args: Mapping[str, Any] | None = None,
+        expires: float | timedelta | None = None, key: str | None = None,
+    ) -> Callback[Decision]: ...  # fmt: skip
+    async def callback(
+        self, what: Signal[Any] | str, /, *, show: Any = None, args: Mapping[str, Any] | None = None,
+        expires: float | timedelta | None = None, key: str | None = None,
+    ) -> Callback[Any]:  # fmt: skip
+        """Open a wait that whoever gets its `token` may answer, once; its `result` waits for that.
+
+        Of a signal it brings a value. Of a text it is a question, as `ask` asks it: anyone may still decide it, and the
+        first answer counts. Past `expires` the token is worth nothing.
+        """
+        limit = checked_seconds("expires=", expires) if expires is not None else None
+        if isinstance(what, Signal):
+            if show is not None or args is not None:
+                raise InvalidInput("show= and args= are for a question; what a signal carries is its type")
+            async with self._verb("a wait", "callback", what.name, key=key) as verb:
+                due_at = await verb.begin(verb.due(limit), waits_of(what))
+        else:
+            checked_text("the question", what, limits.QUESTION_BYTES)
+            known = dict(args) if args is not None else None
+            form = {"text": what, "show": show, "args": known}
+            async with self._verb("a question", "callback", form, key=key) as verb:
+                due_at = await verb.put(what, show, known, limit)
+        secret = await self._drive.answer(self._drive.store.secret())
+        return Callback(self._verb, self._drive, verb, what, due_at, secret)
 
     # Children
 

@@ -111,6 +111,8 @@ class Drive:
         """Children that have not settled, by the step that spawned them; they end with this run."""
         self.settled: dict[str, e.ChildSettled] = {}
         """Those that have, since the run was loaded."""
+        self.closed: dict[str, e.QuestionAnswered | e.SignalReceived | e.StepCompleted] = {}
+        """How callbacks ended since then, by the step that opened them."""
         self.waits = Waits(self)
         self.crowded: Callable[[], bool] = _never
         """Says whether other runs wait for this one's place."""
@@ -159,7 +161,7 @@ class Drive:
 
     def begin_generation(self, generation: int) -> None:
         """Forget what the code recorded: it begins anew."""
-        self.replay = Replay()
+        self.replay, self.closed = Replay(), {}
         self.state = replace(self.state, generation=generation)
 
     def _check_row(self) -> None:

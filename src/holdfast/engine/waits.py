@@ -19,7 +19,7 @@ _LINGER_SECONDS: Final = 0.2
 """How long a run whose children are under way is kept before it is parked."""
 _LOOK_SECONDS: Final = 1.0
 _LEAVING: Final = "leave"
-_BY_INTEREST: Final = ("doubt", "ask", "signal", "child", "limit", "retry", "sleep")
+_BY_INTEREST: Final = ("doubt", "ask", "callback", "signal", "child", "limit", "retry", "sleep")
 """Of several waits the first of these gives the run's rest its name."""
 
 Takes = Callable[[Post], bool]

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, S
 from copy import copy
 from hashlib import sha256
 from itertools import accumulate, count
+from secrets import token_bytes
 from typing import Any, Generic, TypeVar
 
 import apsw
@@ -93,6 +94,7 @@ class MemoryStore:
         self._tickets = Tickets(self._lives)
         self._bells = Bells()
         self._user: apsw.Connection | None = None
+        self._secret = token_bytes(32)
 
     def twin(self, *, clock: Clock) -> "MemoryStore":
         """Return a store of the same contents, as whoever opens it after a crash would find them."""
@@ -102,7 +104,7 @@ class MemoryStore:
                 setattr(
                     twin, name, {key: list(held) if isinstance(held, list) else held for key, held in value.items()}
                 )
-            elif isinstance(value, set | str | int):
+            elif isinstance(value, set | str | int | bytes):
                 setattr(twin, name, copy(value))
         if self._user is not None:
             twin._user = apsw.Connection(":memory:")
@@ -450,6 +452,9 @@ class MemoryStore:
 
     async def describe(self) -> Mapping[str, str]:
         return {"driver": "memory"}
+
+    async def secret(self) -> bytes:
+        return self._secret
 
     async def raise_epoch(self) -> int:
         self.epoch += 1

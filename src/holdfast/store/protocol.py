@@ -270,6 +270,14 @@ class Store(Protocol):
         """Return what keeps the promises here: driver, version, settings; a write was tried on the way."""
         ...
 
+    async def secret(self) -> bytes:
+        """Return what callback tokens are made with: the store's own, the same for its whole life, never shown.
+
+        Raises:
+            StoreRefused: damage has taken it.
+        """
+        ...
+
     async def raise_epoch(self) -> int:
         """Begin another epoch, since the store was restored from a backup; return it. Older event ids are refused."""
         ...

@@ -33,7 +33,7 @@ from holdfast.store.postgres.slots import Slots
 from holdfast.store.postgres.transacting import Transactions
 from holdfast.store.postgres.writer import Lane
 from holdfast.store.protocol import Pending, Transaction
-from holdfast.store.rows import Seal, read_row
+from holdfast.store.rows import Seal, checked_secret, read_row
 from holdfast.store.value import (
     Commit,
     Committed,
@@ -411,6 +411,9 @@ class PostgresStore:
         return {
             "driver": "postgres", "version": version, "address": str(self._address), "fsync": fsync, "commits": commits
         }  # fmt: skip
+
+    async def secret(self) -> bytes:
+        return checked_secret(await self._reader.rows("SELECT secret FROM hf_store"))
 
     async def raise_epoch(self) -> int:
         async with self._reader.connection() as connection:

@@ -19,7 +19,7 @@ from holdfast.core.limit import Limit
 from holdfast.store.bell import Bell, Bells
 from holdfast.store.clock import Clock, system_clock
 from holdfast.store.protocol import Pending, Transaction
-from holdfast.store.rows import Seal, first_row, read_post
+from holdfast.store.rows import Seal, checked_secret, first_row, read_post
 from holdfast.store.sqlite import beside, creating, deleting, guard, leasing, limiting
 from holdfast.store.sqlite.commit import CommitOp
 from holdfast.store.sqlite.connection import connect, prepare, translated
@@ -413,6 +413,10 @@ class SqliteStore:
 
         found: dict[str, str] = await self._writer.submit(Do(look))
         return {"driver": "sqlite", "version": apsw.sqlite_lib_version(), "path": self._path, **found}
+
+    async def secret(self) -> bytes:
+        with self._reader.one() as connection:
+            return checked_secret(fetch(connection, "SELECT secret FROM hf_store"))
 
     async def raise_epoch(self) -> int:
         self._epoch = await self._writer.submit(
