@@ -12,6 +12,7 @@ from holdfast.client.local import LocalClient
 from holdfast.client.protocol import CallbackInfo, Client, Collected, Ending, Finding, Question, Retention, RunSummary
 from holdfast.client.run import Run
 from holdfast.core import limits
+from holdfast.core.budget import Budget, checked_budget
 from holdfast.core.codec import Codec
 from holdfast.core.errors import Conflict, Damaged, InvalidInput, Misuse, NoStore, NotFound, StoreRefused
 from holdfast.core.ids import RunId, checked_text, run_id
@@ -170,10 +171,11 @@ class Runtime:
         labels: Mapping[str, str] | None = None,
         delay: float | timedelta | None = None,
         pin: bool = False,
+        budget: Budget | None = None,
     ) -> Run[R]:
         """Start a run, or find the one that `key` belongs to: same key, same run.
 
-        With `pin` only code of the same version drives it, whatever is deployed meanwhile.
+        With a `budget` it rests once that is used up. With `pin` only code of the same version drives it, whatever is deployed meanwhile.
 
         Raises:
             Conflict: the key was used with another function or input.
@@ -181,7 +183,9 @@ class Runtime:
         """
         if not isinstance(what, Durable):
             raise InvalidInput(f"start wants a durable function, not {what!r}; decorate it with @hf.durable")
-        return await self.start_named(what, what.bind(args), key=key, labels=labels, delay=delay, pin=pin)
+        return await self.start_named(
+            what, what.bind(args), key=key, labels=labels, delay=delay, pin=pin, budget=budget
+        )
 
     async def start_named(
         self,
@@ -193,6 +197,7 @@ class Runtime:
         labels: Mapping[str, str] | None = None,
         delay: float | timedelta | None = None,
         pin: bool = False,
+        budget: Budget | None = None,
     ) -> Run[R]:
         """Do as `start`, with the arguments by name; any that has a default may be left out."""
         self._app.add(what)
@@ -207,6 +212,7 @@ class Runtime:
             pin=bool(pin),
             labels=secrets.redact_labels(labels) if labels else {},
             delay_seconds=checked_seconds("delay=", delay) if delay is not None else 0.0,
+            budget=checked_budget(budget),
         )
         worker = self._worker
         if worker is not None and worker.has_room and not start.delay_seconds:
@@ -221,9 +227,11 @@ class Runtime:
             worker.add_run(run)
         return Run(self._client, run, codec)
 
-    async def run(self, what: Durable[R, *Args], /, *args: *Args, key: Key | None = None) -> R:
+    async def run(
+        self, what: Durable[R, *Args], /, *args: *Args, key: Key | None = None, budget: Budget | None = None
+    ) -> R:
         """Start a run and return its result."""
-        return await (await self.start(what, *args, key=key)).result()
+        return await (await self.start(what, *args, key=key, budget=budget)).result()
 
     @overload
     async def get(self, run: str | None = None, *, key: Key | None = None, of: None = None) -> Run[Any]: ...
@@ -479,7 +487,10 @@ def open(
     return Opening(store, app, work=work, concurrency=concurrency)
 
 
-def run(what: Durable[R, *Args], /, *args: *Args, key: Key | None = None, store: str | None = None) -> R:
+def run(
+    what: Durable[R, *Args], /, *args: *Args, key: Key | None = None, store: str | None = None,
+    budget: Budget | None = None,
+) -> R:  # fmt: skip
     """Run to the end and return the result; with a key, go on with the run that the key belongs to.
 
     Drives its own tree only. Kill the process at any moment and call it again: what was committed is not repeated.
@@ -490,12 +501,14 @@ def run(what: Durable[R, *Args], /, *args: *Args, key: Key | None = None, store:
     with suppress(RuntimeError):
         asyncio.get_running_loop()
         raise Misuse("hf.run is for plain code; in async code use `await runtime.run(...)`")
-    return asyncio.run(_run_alone(what, args, key, store))
+    return asyncio.run(_run_alone(what, args, key, store, budget))
 
 
-async def _run_alone(what: Durable[R, *Args], args: Any, key: Key | None, store: str | None) -> R:
+async def _run_alone(
+    what: Durable[R, *Args], args: Any, key: Key | None, store: str | None, budget: Budget | None
+) -> R:
     if not isinstance(what, Durable):
         raise InvalidInput(f"hf.run wants a durable function, not {what!r}; decorate it with @hf.durable")
     async with Opening(store, App(what), work=True, concurrency=64, only=set()) as runtime:
-        handle = await runtime.start(what, *args, key=key)
+        handle = await runtime.start(what, *args, key=key, budget=budget)
         return handle.read(await runtime._wait_or_trouble(handle.id))

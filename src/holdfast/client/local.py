@@ -24,6 +24,7 @@ from holdfast.client.protocol import (
 )
 from holdfast.core import entry as e
 from holdfast.core import limits
+from holdfast.core.budget import DEADLINE, STEPS, checked_deadline, checked_steps
 from holdfast.core.checksum import check_chain
 from holdfast.core.codec import NULL, decode_any, encode
 from holdfast.core.cursor import Cursor
@@ -36,11 +37,13 @@ from holdfast.core.post import (
     CANCEL,
     CONTROLS,
     PAUSE,
+    RAISE,
     RESUME,
     RETRY,
     SIGNAL,
     AnswerBody,
     Control,
+    Raise,
     SignalBody,
     answer_key,
 )
@@ -127,8 +130,20 @@ class LocalClient:
             input=await self._value(row, started) if isinstance(started, RunStarted) else None,
             result=await self._value(row, finished) if finished and finished.status is Status.COMPLETED else None,
             error=error,
+            budget=await self._budget(row, started),
             waiting_for=row.reason or None if row.status is Status.WAITING else None,
         )
+
+    async def _budget(self, row: RunRow, started: Entry | None) -> dict[str, Any] | None:
+        """Return a run's accounts; one without a budget costs no look."""
+        if not isinstance(started, RunStarted) or started.budget is None:
+            return None
+        return {
+            channel: as_time(account.total)
+            if channel == DEADLINE
+            else {"total": account.total, "free": account.free, "reserved": account.reserved, "spent": account.spent}
+            for channel, account in (await self._store.budget(row.run)).items()
+        } or None
 
     async def _entry(self, row: RunRow, seq: int) -> Entry | None:
         if row.damage:
@@ -336,18 +351,45 @@ class LocalClient:
         row = await self._row(run)
         if row.status.terminal:
             raise Conflict(f"run {run} has ended: {row.status}", run=run, hint="Start another, under another key.")
-        stuck = row.status in (Status.QUARANTINED, Status.EXHAUSTED) or row.reason.startswith(_STUCK)
+        if row.status is Status.EXHAUSTED:
+            hint = f"`holdfast raise {run}` adds to its budget, and it goes on."
+            raise Conflict(f"run {run} has used up its budget: {row.reason}", run=run, hint=hint)
+        stuck = row.status is Status.QUARANTINED or row.reason.startswith(_STUCK)
         if row.owner is not None or not stuck:
             raise Conflict(
                 f"run {run} is {status_of(row)} and goes on by itself", run=run, hint="Nothing is to be done."
             )
         await self._post(run, RETRY, f"{RETRY}/{uuid4()}", Control(by))
 
+    async def raise_budget(
+        self,
+        run: RunId,
+        *,
+        steps: int | None = None,
+        deadline: float | timedelta | datetime | None = None,
+        reason: str = "",
+        by: str | None = None,
+        key: str | None = None,
+    ) -> bool:
+        if steps is None and deadline is None:
+            raise InvalidInput("say what to raise: steps=, deadline= or both")
+        row = await self._row(run)
+        known = await self._store.budget(row.run)
+        asked = {STEPS: steps, DEADLINE: deadline}
+        missing = [channel for channel, more in asked.items() if more is not None and channel not in known]
+        if missing:
+            hint = "Only what a budget limits can be raised: start(..., budget=hf.Budget(...))."
+            raise Conflict(f"run {run} has no limit of {' and '.join(missing)}", run=run, hint=hint)
+        until = checked_deadline("deadline=", deadline, self._store.now()) if deadline is not None else None
+        body = Raise(checked_steps("steps=", steps) if steps is not None else 0, until, by=by, reason=reason)
+        post_key = f"{RAISE}/{checked_key(key) if key is not None else uuid4()}"
+        return await self._post(run, RAISE, post_key, body) != _FINISHED
+
     async def questions(self, run: RunId | None = None) -> Sequence[Question]:
         if run is not None:
             return await self._asked(await self._row(run))
         found: list[Question] = []
-        for status in (Status.WAITING, Status.RUNNING, Status.PAUSED):
+        for status in (Status.WAITING, Status.RUNNING, Status.PAUSED, Status.EXHAUSTED):
             before: RunId | None = None
             while rows := await self._store.list(RunFilter(status=status, before=before, limit=_MANY)):
                 for row in rows:
@@ -525,7 +567,8 @@ def _json(value: Any, what: str) -> Raw:
 
 def _may_ask(row: RunRow) -> bool:
     """Say whether a run may have an open question, as far as its row tells."""
-    return row.owner is not None or row.status is Status.PAUSED or row.reason.startswith(("ask", "doubt"))
+    rests = row.status in (Status.PAUSED, Status.EXHAUSTED)
+    return row.owner is not None or rests or row.reason.startswith(("ask", "doubt"))
 
 
 def _introduction(about: Mapping[str, str]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The operations of a client, whether the store is here or behind a server."""
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Protocol
 
 import msgspec
@@ -254,6 +254,23 @@ class Client(Protocol):
 
         Raises:
             Conflict: it has ended, or goes on by itself.
+        """
+        ...
+
+    async def raise_budget(
+        self,
+        run: RunId,
+        *,
+        steps: int | None = None,
+        deadline: float | timedelta | datetime | None = None,
+        reason: str = "",
+        by: str | None = None,
+        key: str | None = None,
+    ) -> bool:
+        """Add to a run's budget; the same key adds once. False when it had ended before.
+
+        Raises:
+            Conflict: the run has no such limit.
         """
         ...
 

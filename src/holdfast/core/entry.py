@@ -111,6 +111,7 @@ class StepStarted(Entry, frozen=True, kw_only=True):
     timeout: int | None = None
     due_at: int | None = None
     waits: list[str] = []
+    usage: dict[str, int] | None = None
     reserved: dict[str, int] | None = None
     provider: str | None = None
 
@@ -257,6 +258,7 @@ class BudgetChanged(Entry, frozen=True, kw_only=True):
     moves: list[BudgetMove]
     why: str
     step: str | None = None
+    by: str | None = None
 
 
 class SpecAdopted(Entry, frozen=True, kw_only=True):

@@ -50,10 +50,10 @@ class RunError(HoldfastError):
 
 
 class BudgetExceeded(RunError):
-    """A run reached the end of its budget."""
+    """A run has used up its budget, and rests until it is raised."""
 
     code = "budget_exceeded"
-    hint = "Start it again with a larger budget."
+    hint = "Raise it, and the run goes on: `run.raise_budget(steps=…, deadline=…)` or `holdfast raise RUN steps=…`."
 
 
 class StepError(HoldfastError):

@@ -1,11 +1,13 @@
 """A run's state as a fold over its entries, refusing what cannot follow."""
 
+from collections.abc import Mapping
 from typing import TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.core import entry as e
+from holdfast.core.budget import Account, after, moves_of, opened
 from holdfast.core.errors import Damaged
 from holdfast.core.status import Effect, Status
 
@@ -55,6 +57,10 @@ class RunState(Struct, frozen=True):
     cancel_seq: int = 0
     """The entry that asked for the run's end; 0 when nobody did."""
     cancel_reason: str = ""
+    accounts: Mapping[str, Account] = {}
+    """What is left of the run's budget, by channel; empty for one without."""
+    grants: Mapping[str, Mapping[str, int]] = {}
+    """What children that have not settled were given of it, by step key."""
     finished: e.RunFinished | None = None
 
 
@@ -66,9 +72,13 @@ def fold(state: RunState, entry: e.Entry) -> RunState:
     """
     _check_order(state, entry)
     state = replace(state, seq=entry.seq)
+    if state.accounts:
+        state = _moved(state, entry)
     match entry:
-        case e.RunStarted() | e.RunForked():
-            return replace(state, seed=entry.seed, status=Status.QUEUED)
+        case e.RunStarted():
+            return replace(state, seed=entry.seed, status=Status.QUEUED, accounts=opened(entry.budget))
+        case e.RunForked():
+            return replace(state, seed=entry.seed, status=Status.QUEUED, accounts=opened(entry.grant), grants={})
         case e.RunResumed():
             return replace(state, fence=entry.fence, attempt=entry.attempt, status=Status.QUEUED, reason="")
         case e.StepStarted():
@@ -107,6 +117,20 @@ def fold(state: RunState, entry: e.Entry) -> RunState:
             return state
         case _:
             raise Damaged(run=entry.run, seq=entry.seq, what=f"{entry.type} is not an entry")
+
+
+def _moved(state: RunState, entry: e.Entry) -> RunState:
+    """Return the state with what the entry moved of the run's budget."""
+    moves = moves_of(entry, state.grants)
+    if moves:
+        state = replace(state, accounts=after(state.accounts, moves))
+    match entry:
+        case e.ChildSpawned(grant=dict() as grant):
+            return replace(state, grants={**state.grants, entry.step: grant})
+        case e.ChildSettled():
+            return replace(state, grants=_less(dict(state.grants), entry.step))
+        case _:
+            return state
 
 
 def _check_order(state: RunState, entry: e.Entry) -> None:

@@ -17,7 +17,8 @@ CANCEL: Final = "cancel"
 PAUSE: Final = "pause"
 RESUME: Final = "resume"
 RETRY: Final = "retry"
-CONTROLS: Final = (CANCEL, PAUSE, RESUME, RETRY)
+RAISE: Final = "raise"
+CONTROLS: Final = (CANCEL, PAUSE, RESUME, RETRY, RAISE)
 """Kinds that are asked of a run as such, wherever it rests; they keep it from acting before it has seen them."""
 
 
@@ -76,6 +77,19 @@ class Settlement(Struct, frozen=True, omit_defaults=True):
     value: Raw = NULL
     blob: BlobRef | None = None
     error: ErrorInfo | None = None
+    reason: str = ""
+    spent: dict[str, int] | None = None
+    """Of its budget, with what its own children spent."""
+
+
+class Raise(Struct, frozen=True, omit_defaults=True):
+    """What is added to a run's budget: so many steps, and until when it may go on."""
+
+    steps: int = 0
+    deadline: int | None = None
+    was: int | None = None
+    """Only for one whose deadline this is: it was inherited, and is raised with its parent's."""
+    by: str | None = None
     reason: str = ""
 
 

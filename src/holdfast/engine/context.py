@@ -13,6 +13,7 @@ from msgspec import Raw
 
 from holdfast.core import entry as e
 from holdfast.core import limits
+from holdfast.core.budget import Budget, checked_budget
 from holdfast.core.codec import Codec, canonical, decode_any, encode
 from holdfast.core.derive import derived_random, derived_uuid
 from holdfast.core.errors import Diverged, InvalidInput, Misuse, Parked
@@ -160,7 +161,7 @@ class Context:
                 await drive.leave()
             if drive.late and not isinstance(answer, CLOSED):
                 StepCall(drive, code, args, keywords, step_key, digest).cancel_late()
-            if answer is FRESH and code.simple and said is None and drive.outbox.clear:
+            if answer is FRESH and code.simple and said is None and drive.outbox.clear and drive.purse is None:
                 return await self._simple(code, args, keywords, step_key, digest)
             call = StepCall(drive, code, args, keywords, step_key, digest)
             if said is not None:
@@ -445,25 +446,31 @@ class Context:
     # Children
 
     async def spawn(
-        self, what: Durable[R, *Args], /, *args: *Args, key: str | None = None, labels: Mapping[str, str] | None = None
-    ) -> Child[R]:
-        """Start another run as a child of this one, which ends with it, and return its handle."""
+        self, what: Durable[R, *Args], /, *args: *Args, key: str | None = None,
+        labels: Mapping[str, str] | None = None, budget: Budget | None = None,
+    ) -> Child[R]:  # fmt: skip
+        """Start another run as a child of this one, which ends with it, and return its handle.
+
+        Of a `budget` its steps are set aside from this run's, if those are counted, and come back when its result was
+        asked for. This run's deadline is the child's too.
+        """
         if not isinstance(what, Durable):
             raise InvalidInput(f"ctx.spawn wants a durable function, not {what!r}; decorate it with @hf.durable")
         body = what.encode_input(what.bind(args))
         async with self._verb("a child", what.name, Raw(body), key=key, aliases=what.aliases) as verb:
-            child = await verb.spawn(what, body, labels or {})
+            child = await verb.spawn(what, body, labels or {}, checked_budget(budget))
         return Child(self._verb, self._drive, child, verb.key, what.result)
 
     async def run(
-        self, what: Durable[R, *Args], /, *args: *Args, key: str | None = None, labels: Mapping[str, str] | None = None
-    ) -> R:
+        self, what: Durable[R, *Args], /, *args: *Args, key: str | None = None,
+        labels: Mapping[str, str] | None = None, budget: Budget | None = None,
+    ) -> R:  # fmt: skip
         """Start another run as a child of this one, and return its result.
 
         Raises:
             RunError: it failed or was cancelled.
         """
-        child = await self.spawn(what, *args, key=key, labels=labels)
+        child = await self.spawn(what, *args, key=key, labels=labels, budget=budget)
         return await child.result()
 
     def _verb(

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Raw
 
 from holdfast.core import entry as e
+from holdfast.core.budget import STEPS, Budget
 from holdfast.core.codec import Codec, canonical
 from holdfast.core.errors import Damaged, Diverged, InvalidValue, NotFound, RunError
 from holdfast.core.ids import RunId
@@ -221,7 +222,9 @@ class Verb:
 
     # Children
 
-    async def spawn(self, what: Durable[Any, *tuple[Any, ...]], body: bytes, labels: Mapping[str, str]) -> RunId:
+    async def spawn(
+        self, what: Durable[Any, *tuple[Any, ...]], body: bytes, labels: Mapping[str, str], budget: Budget | None
+    ) -> RunId:
         """Create a child in the commit that records it."""
         match self._answer:
             case r.Spawned(child=child):
@@ -229,22 +232,39 @@ class Verb:
             case r.Settled(entry=entry):
                 known = RunId(entry.child)
             case _:
-                known = await self._create(what, body, labels)
+                known = await self._create(what, body, labels, budget)
         self._drive.on_spawn(what, known)
         return known
 
-    async def _create(self, what: Durable[Any, *tuple[Any, ...]], body: bytes, labels: Mapping[str, str]) -> RunId:
+    async def _create(
+        self, what: Durable[Any, *tuple[Any, ...]], body: bytes, labels: Mapping[str, str], budget: Budget | None
+    ) -> RunId:
         drive = self._drive
         row = drive.lease.row
+        grant = await self._reserve(budget)
         start = Start(
             name=what.name, input=drive.secrets.redact(body), labels=drive.secrets.redact_labels(labels),
-            parent=row.run, root=row.root or row.run,
+            parent=row.run, root=row.root or row.run, budget=budget,
+            deadline_at=drive.purse.deadline if drive.purse is not None else None,
         )  # fmt: skip
         new = new_run(start, tenant=row.tenant, now=drive.store.now())
-        entry = e.ChildSpawned(step=self.key, child=new.row.run, name=what.name, digest=self.digest)
-        await drive.write(entry, children=(new,))
+        entry = e.ChildSpawned(step=self.key, child=new.row.run, name=what.name, digest=self.digest, grant=grant)
+        await drive.write(entry, children=(new,), **drive.paid(entry))
         drive.children[self.key] = new.row.run
         return new.row.run
+
+    async def _reserve(self, budget: Budget | None) -> dict[str, int] | None:
+        """Take what a child is given of this run's steps, where they are counted; return it."""
+        purse = self._drive.purse
+        if purse is None or not purse.counts_steps or budget is None or budget.steps is None:
+            return None
+        try:
+            await purse.hold(self._drive, self.key, budget.steps)
+        except asyncio.CancelledError:
+            if not self._drive.stopping:
+                self._record_cancel()
+            raise
+        return {STEPS: budget.steps}
 
     async def settled(self, step: str, child: RunId) -> e.ChildSettled:
         """Wait until a child has ended, and record how."""
@@ -257,13 +277,16 @@ class Verb:
         if post is None:
             return drive.settled[step]  # another branch waited for it too, and took it
         body = msgspec.json.decode(post.body, type=Settlement)
+        grant = drive.purse.grants.get(step) if drive.purse is not None else None
         entry = e.ChildSettled(
-            step=step, child=child, status=body.status, error=body.error, raw=body.value, blob=body.blob
-        )
-        await drive.write(entry, consumed=(post.seq,))
+            step=step, child=child, status=body.status, error=body.error, raw=body.value, blob=body.blob,
+            spent=dict(body.spent) if grant is not None and body.spent is not None else None,
+        )  # fmt: skip
+        await drive.write(entry, consumed=(post.seq,), **drive.paid(entry))
         drive.settled[step] = entry
         drive.children.pop(step, None)
         drive.waits.settle(step)
+        drive.waits.wake()
         return entry
 
 

@@ -7,6 +7,7 @@ from zlib import crc32
 
 import msgspec
 
+from holdfast.core.budget import Account
 from holdfast.core.errors import Damaged, StoreRefused
 from holdfast.core.ids import Fence, RunId, WorkerId, id_bytes, id_text
 from holdfast.core.status import Status
@@ -196,6 +197,13 @@ def read_post(run: RunId, values: tuple[Any, ...], *, numbered: bool = True) -> 
     if not sound:
         raise Damaged(run=run, seq=None, what=f"post {seq} of its inbox does not match its checksum")
     return Post(seq=seq, kind=kind, key=key, body=body, at=at)
+
+
+def accounts_of(rows: Sequence[tuple[Any, ...]]) -> dict[str, Account]:
+    """Return a run's accounts, from their rows."""
+    return {
+        channel: Account(total, reserved, spent, bool(unknown)) for channel, total, reserved, spent, unknown in rows
+    }
 
 
 def checked_secret(rows: Sequence[tuple[Any, ...]]) -> bytes:
