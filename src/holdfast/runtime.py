@@ -175,7 +175,8 @@ class Runtime:
     ) -> Run[R]:
         """Start a run, or find the one that `key` belongs to: same key, same run.
 
-        With a `budget` it rests once that is used up. With `pin` only code of the same version drives it, whatever is deployed meanwhile.
+        With a `budget` it rests once that is used up. With `pin` only code of the same version drives it, whatever is
+        deployed meanwhile.
 
         Raises:
             Conflict: the key was used with another function or input.

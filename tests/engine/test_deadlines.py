@@ -63,6 +63,30 @@ async def test_more_time_lets_it_go_on_where_it_was(every: Stage) -> None:
         await conserved(runtime, run.id)
 
 
+async def test_more_time_is_enough_for_a_run_that_needs_no_more_steps(every: Stage) -> None:
+    """It has used up both, and rests for the one that it needs; more of the other does not wake it."""
+
+    async def act() -> None:
+        """Be performed."""
+
+    @hf.durable
+    async def tale(ctx: hf.Context) -> str:
+        await ctx.step(act)
+        return await ctx.receive(GO)
+
+    async with every.open(tale) as runtime:
+        run = await runtime.start(tale, budget=hf.Budget(deadline=HOUR, steps=1))
+        await parked(run, "signal")
+        every.clock.advance(3600)
+        await exhausted(run)
+        await run.signal(GO, "now")
+        await run.raise_budget(steps=1)
+        assert (await exhausted(run)).startswith("deadline")
+        await run.raise_budget(deadline=HOUR)
+        assert await run.result(timeout=20) == "now"
+        await conserved(runtime, run.id)
+
+
 async def test_a_deadline_is_never_brought_forward(every: Stage) -> None:
     """A raise to an earlier time than it has changes nothing."""
     async with every.open(waits) as runtime:

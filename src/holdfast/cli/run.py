@@ -12,6 +12,7 @@ from rich.text import Text
 
 from holdfast import events as ev
 from holdfast.cli.arguments import read_arguments, read_input
+from holdfast.cli.budget import given_budget
 from holdfast.cli.exits import Exit
 from holdfast.cli.lines import Stopwatch, line_of, mark
 from holdfast.cli.options import common, labels_of
@@ -20,6 +21,7 @@ from holdfast.cli.surface import Surface, shown
 from holdfast.cli.target import Target, load_target
 from holdfast.cli.wording import between, counted, duration
 from holdfast.client.protocol import Client, Question, RunInfo
+from holdfast.core.budget import STEPS
 from holdfast.core.errors import InvalidInput, NotFound, StoreUnavailable
 from holdfast.core.ids import RunId
 from holdfast.core.status import Status
@@ -37,6 +39,7 @@ class Asked:
     key: str | None = None
     labels: Sequence[str] = ()
     resume: str | None = None
+    budget: str | None = None
 
     def again(self, surface: Surface, run: RunId | None) -> str:
         """Return the command that goes on with the run."""
@@ -47,6 +50,8 @@ class Asked:
             words += ["--input", self.input]
         for label in self.labels:
             words += ["--label", label]
+        if self.budget is not None:
+            words += ["--budget", self.budget]
         dashed = any(arg.startswith("-") for arg in self.args)
         return surface.command("run", *words, *(["--"] if dashed else []), *self.args)
 
@@ -57,11 +62,12 @@ class Asked:
 @click.option("--key", metavar="KEY", help="The run's own key: the same key goes on with the same run.")
 @click.option("--input", "input_", metavar="JSON", help="The arguments as one JSON object; - reads it from stdin.")
 @click.option("--label", "labels", metavar="NAME=VALUE", multiple=True, help="A label to find it by; may be repeated.")
+@click.option("--budget", metavar="LIMITS", help="What it may spend: steps=100,deadline=1h; then it rests.")
 @click.option("--resume", metavar="RUN", help="Go on with a run that has no key.")
 @common()
 def run(
     surface: Surface, *, target: str, args: tuple[str, ...], key: str | None, input_: str | None,
-    labels: tuple[str, ...], resume: str | None,
+    labels: tuple[str, ...], budget: str | None, resume: str | None,
 ) -> int:  # fmt: skip
     """Run a durable function to its end.
 
@@ -70,7 +76,7 @@ def run(
     The result is printed to stdout as JSON; the run's steps, and what the program prints, go to stderr. Killed or
     interrupted at any moment, the run goes on when it is run again under the same key.
     """
-    asked = Asked(target, args, input_, key, labels, resume)
+    asked = Asked(target, args, input_, key, labels, resume, budget)
     _check(asked)
     if input_ == "-":
         input_ = sys.stdin.read()
@@ -94,8 +100,12 @@ def run(
 def _check(asked: Asked) -> None:
     if asked.args and asked.input is not None:
         raise click.UsageError("give the arguments as words or by --input, not both")
-    if asked.resume is not None and (asked.args or asked.input is not None or asked.key is not None or asked.labels):
-        raise click.UsageError("--resume goes on with a run as it was started: leave out arguments, --key and --label")
+    started = asked.args or asked.labels or not (asked.input is None and asked.key is None and asked.budget is None)
+    if asked.resume is not None and started:
+        raise click.UsageError(
+            "--resume goes on with a run as it was started: leave out arguments, --key, --label and --budget"
+        )
+    given_budget(asked.budget)
     labels_of(tuple(asked.labels))
 
 
@@ -159,7 +169,10 @@ class Going:
 
     async def _start(self, runtime: Runtime) -> RunId:
         labels = labels_of(tuple(self.asked.labels))
-        handle = await runtime.start_named(self.program.function, self.named, key=self.asked.key, labels=labels)
+        budget = given_budget(self.asked.budget)
+        handle = await runtime.start_named(
+            self.program.function, self.named, key=self.asked.key, labels=labels, budget=budget
+        )
         return handle.id
 
     async def _tell_beginning(self, client: Client, before: RunInfo | None) -> None:
@@ -237,6 +250,13 @@ class Going:
             data |= {"questions": self._asked, "answer": ways}
             message = f"run {info.id} waits for an answer: {'; '.join(question.text for question in self._asked)}"
             return self._needs_person(message, "Answer it:", ways, again, data)
+        if info.status is Status.EXHAUSTED:
+            more = "steps=100" if info.reason.startswith(STEPS) else "deadline=1h"
+            ways = self.surface.command("raise", info.id, more)
+            hint = f"Raise it, and go on:\n  {ways}\n  {again}"
+            message = f"run {info.id} has used up its budget: {info.reason}"
+            self.surface.fail("budget_exceeded", message, hint=hint, **data, budget=info.budget, resume=again)
+            return Exit.FAILED
         show = self.surface.command("show", info.id)
         verb = "failed" if info.status is Status.FAILED else f"is {info.status}"
         self.surface.fail("run_error", f"run {info.id} {verb}: {info.reason}", hint=f"What happened:\n  {show}", **data)

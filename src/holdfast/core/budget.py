@@ -43,8 +43,11 @@ class Account(Struct, frozen=True):
     def after(self, move: e.BudgetMove) -> "Account":
         """Return the account once something was moved."""
         return Account(
-            self.total + move.total, self.reserved + move.reserved, self.spent + move.spent, self.unknown or move.unknown
-        )  # fmt: skip
+            total=self.total + move.total,
+            reserved=self.reserved + move.reserved,
+            spent=self.spent + move.spent,
+            unknown=self.unknown or move.unknown,
+        )
 
 
 Accounts = Mapping[str, Account]

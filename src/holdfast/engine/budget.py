@@ -141,8 +141,9 @@ async def hear_raises(drive: "Drive") -> None:
 
 
 def may_go_on(drive: "Drive") -> bool:
-    """Say whether a run that was exhausted is so no more."""
-    return drive.purse is None or (drive.purse.affords(1) and not is_overdue(drive))
+    """Say whether a run that was exhausted is so no more; one that ran out of time may need no more steps."""
+    enough = drive.purse is None or drive.state.reason != STEPS or drive.purse.affords(1)
+    return enough and not is_overdue(drive)
 
 
 # The deadline
@@ -163,7 +164,7 @@ class Alarm:
         self.rang = False
 
     def set(self) -> None:
-        """Look when it is time, or sooner: the store's clock is not the event loop's, and the deadline may be raised."""
+        """Look when it is time, or sooner: the store's clock is not the event loop's, and a deadline may be raised."""
         purse = self._drive.purse
         if purse is not None and purse.deadline is not None:
             left = (purse.deadline - self._drive.store.now()) / 1e6
