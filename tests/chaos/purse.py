@@ -97,7 +97,8 @@ async def play(place: str, ledger: str, broken: bool = False) -> Told:
     async with hf.open(store, hf.App(spend, clerk, version="1")) as runtime:
         run = await runtime.start(spend, key="spend", budget=hf.Budget(steps=STEPS, deadline=100))
         while not (await _row(store, run.id)).status.terminal:
-            bells = [store.watch(row.run, entries=False) for row in await _rows(store)]
+            watched = {run.id, *(row.run for row in await _rows(store))}
+            bells = [store.watch(one, entries=False) for one in watched]
             await _help(runtime, store, ledger)
             await any_of(bells)
             for bell in bells:

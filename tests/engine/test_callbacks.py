@@ -135,7 +135,8 @@ async def test_an_answer_that_comes_before_it_is_waited_for_is_kept(every: Stage
 async def test_the_same_answer_again_is_the_same_answer(every: Stage) -> None:
     """While it waits in the inbox, once it is taken, and when the run has ended; another answer is refused."""
     async with every.open(work=False) as runtime, every.open(asks, waits) as worker:
-        for what, answer, other in ((asks, True, False), (waits, 5, 6)):
+        kinds: list[tuple[Any, Any, Any]] = [(asks, True, False), (waits, 5, 6)]
+        for what, answer, other in kinds:
             MAILED.clear()
             run = await worker.start(what)
             await parked(run, "ask" if what is asks else "callback")

@@ -1,5 +1,6 @@
 """`holdfast cancel`, `pause`, `resume` and `retry`: what anybody may ask of a run as such."""
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import click
@@ -8,7 +9,7 @@ from rich.text import Text
 from holdfast.cli.exits import Exit
 from holdfast.cli.lines import mark
 from holdfast.cli.liveness import is_alive
-from holdfast.cli.options import common, run_argument
+from holdfast.cli.options import Command, common, run_argument
 from holdfast.cli.saying import by as by_whom
 from holdfast.cli.store import find_run, open_client
 from holdfast.cli.surface import Surface
@@ -28,7 +29,7 @@ async def is_worked(client: Client) -> bool:
     return any(is_alive(worker) is not False for worker in await client.workers())
 
 
-def key_option(says: str = "The run by its key.") -> Any:
+def key_option(says: str = "The run by its key.") -> Callable[[Command], Command]:
     """Take a key: the run's, unless it says otherwise."""
     return click.option("--key", metavar="KEY", help=says)
 

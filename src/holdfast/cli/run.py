@@ -252,8 +252,8 @@ class Going:
             return self._needs_person(message, "Answer it:", ways, again, data)
         if info.status is Status.EXHAUSTED:
             more = "steps=100" if info.reason.startswith(STEPS) else "deadline=1h"
-            ways = self.surface.command("raise", info.id, more)
-            hint = f"Raise it, and go on:\n  {ways}\n  {again}"
+            raised = self.surface.command("raise", info.id, more)
+            hint = f"Raise it, and go on:\n  {raised}\n  {again}"
             message = f"run {info.id} has used up its budget: {info.reason}"
             self.surface.fail("budget_exceeded", message, hint=hint, **data, budget=info.budget, resume=again)
             return Exit.FAILED

@@ -111,7 +111,7 @@ class StepStarted(Entry, frozen=True, kw_only=True):
     timeout: int | None = None
     due_at: int | None = None
     waits: list[str] = []
-    usage: dict[str, int] | None = None
+    usage: dict[str, int | None] | None = None
     reserved: dict[str, int] | None = None
     provider: str | None = None
 

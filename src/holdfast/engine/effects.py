@@ -72,7 +72,7 @@ class StepCall:
         self.limit: Limit | None = policy.limit
         self.slot = False
         """True while an attempt has a slot of the limit, or waits for one."""
-        self.usage: dict[str, int] | None = None
+        self.usage: dict[str, int | None] | None = None
         """What the step's first entry is to pay."""
 
     def say(self, policy: Policy) -> None:
