@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from holdfast import events
 from holdfast.client.protocol import Client, RunInfo
 from holdfast.client.run import Run
+from holdfast.core.budget import Budget
 from holdfast.core.errors import (
     BudgetExceeded,
     Conflict,
@@ -45,6 +46,7 @@ __version__ = "0.1.0"
 __all__ = [
     "NOT_DONE",
     "App",
+    "Budget",
     "BudgetExceeded",
     "Child",
     "Client",

@@ -9,9 +9,10 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeVar, TypeVarTuple, overload
 
 from holdfast.client.local import LocalClient
-from holdfast.client.protocol import Client, Collected, Ending, Finding, Question, Retention, RunSummary
+from holdfast.client.protocol import CallbackInfo, Client, Collected, Ending, Finding, Question, Retention, RunSummary
 from holdfast.client.run import Run
 from holdfast.core import limits
+from holdfast.core.budget import Budget, checked_budget
 from holdfast.core.codec import Codec
 from holdfast.core.errors import Conflict, Damaged, InvalidInput, Misuse, NoStore, NotFound, StoreRefused
 from holdfast.core.ids import TENANT, RunId, checked_text, run_id
@@ -173,10 +174,12 @@ class Runtime:
         labels: Mapping[str, str] | None = None,
         delay: float | timedelta | None = None,
         pin: bool = False,
+        budget: Budget | None = None,
     ) -> Run[R]:
         """Start a run, or find the one that `key` belongs to: same key, same run.
 
-        With `pin` only code of the same version drives it, whatever is deployed meanwhile.
+        With a `budget` it rests once that is used up. With `pin` only code of the same version drives it, whatever is
+        deployed meanwhile.
 
         Raises:
             Conflict: the key was used with another function or input.
@@ -184,7 +187,9 @@ class Runtime:
         """
         if not isinstance(what, Durable):
             raise InvalidInput(f"start wants a durable function, not {what!r}; decorate it with @hf.durable")
-        return await self.start_named(what, what.bind(args), key=key, labels=labels, delay=delay, pin=pin)
+        return await self.start_named(
+            what, what.bind(args), key=key, labels=labels, delay=delay, pin=pin, budget=budget
+        )
 
     async def start_named(
         self,
@@ -196,6 +201,7 @@ class Runtime:
         labels: Mapping[str, str] | None = None,
         delay: float | timedelta | None = None,
         pin: bool = False,
+        budget: Budget | None = None,
     ) -> Run[R]:
         """Do as `start`, with the arguments by name; any that has a default may be left out."""
         self._app.add(what)
@@ -214,6 +220,7 @@ class Runtime:
             pin=bool(pin),
             labels=secrets.redact_labels(labels) if labels else {},
             delay_seconds=checked_seconds("delay=", delay) if delay is not None else 0.0,
+            budget=checked_budget(budget),
         )
         if worker is not None and worker.has_room and not start.delay_seconds:
             worker.starting += 1
@@ -227,9 +234,11 @@ class Runtime:
             worker.add_run(run)
         return Run(self._client, run, codec)
 
-    async def run(self, what: Durable[R, *Args], /, *args: *Args, key: Key | None = None) -> R:
+    async def run(
+        self, what: Durable[R, *Args], /, *args: *Args, key: Key | None = None, budget: Budget | None = None
+    ) -> R:
         """Start a run and return its result."""
-        return await (await self.start(what, *args, key=key)).result()
+        return await (await self.start(what, *args, key=key, budget=budget)).result()
 
     @overload
     async def get(self, run: str | None = None, *, key: Key | None = None, of: None = None) -> Run[Any]: ...
@@ -293,6 +302,33 @@ class Runtime:
             raise InvalidInput("an answer to a question's id names the digest of what was shown: shown=")
         known = question.id if isinstance(question, Question) else question
         await self._client.answer(known, yes, shown=digest, args=args, by=by, note=note)
+
+    async def callback(self, token: str) -> CallbackInfo:
+        """Return what a callback token is for, and whether it can still be answered.
+
+        Raises:
+            NotFound: it is no token of this store, or its run was deleted.
+        """
+        return await self._client.callback(token)
+
+    async def answer_token(
+        self,
+        token: str,
+        answer: Any,
+        *,
+        args: Mapping[str, Any] | None = None,
+        by: str | None = None,
+        note: str | None = None,
+    ) -> None:
+        """Answer the one wait that a callback token is for: True or False to a question, a value to anything else.
+
+        The same answer again is the same answer.
+
+        Raises:
+            NotFound: it is no token of this store, or its run was deleted.
+            Conflict: it was answered otherwise before, or nobody waits for it any more.
+        """
+        await self._client.answer_token(token, answer, args=args, by=by, note=note)
 
     async def gc(
         self,
@@ -470,7 +506,10 @@ def open(
     return Opening(store, app, work=work, concurrency=concurrency)
 
 
-def run(what: Durable[R, *Args], /, *args: *Args, key: Key | None = None, store: str | None = None) -> R:
+def run(
+    what: Durable[R, *Args], /, *args: *Args, key: Key | None = None, store: str | None = None,
+    budget: Budget | None = None,
+) -> R:  # fmt: skip
     """Run to the end and return the result; with a key, go on with the run that the key belongs to.
 
     Drives its own tree only. Kill the process at any moment and call it again: what was committed is not repeated.
@@ -481,12 +520,14 @@ def run(what: Durable[R, *Args], /, *args: *Args, key: Key | None = None, store:
     with suppress(RuntimeError):
         asyncio.get_running_loop()
         raise Misuse("hf.run is for plain code; in async code use `await runtime.run(...)`")
-    return asyncio.run(_run_alone(what, args, key, store))
+    return asyncio.run(_run_alone(what, args, key, store, budget))
 
 
-async def _run_alone(what: Durable[R, *Args], args: Any, key: Key | None, store: str | None) -> R:
+async def _run_alone(
+    what: Durable[R, *Args], args: Any, key: Key | None, store: str | None, budget: Budget | None
+) -> R:
     if not isinstance(what, Durable):
         raise InvalidInput(f"hf.run wants a durable function, not {what!r}; decorate it with @hf.durable")
     async with Opening(store, App(what), work=True, concurrency=64, only=set()) as runtime:
-        handle = await runtime.start(what, *args, key=key)
+        handle = await runtime.start(what, *args, key=key, budget=budget)
         return handle.read(await runtime._wait_or_trouble(handle.id))

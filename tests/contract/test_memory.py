@@ -40,7 +40,8 @@ class TestMemoryStore(StoreContract):
     async def budget_of(self, store: Store, run: RunId, channel: str) -> tuple[int, int, int, bool] | None:
         """Look into the dictionary."""
         assert isinstance(store, MemoryStore)
-        return store._budgets.get((run, channel))
+        account = store._budgets.get((run, channel))
+        return (account.total, account.reserved, account.spent, account.unknown) if account is not None else None
 
     async def cursor_of(self, store: Store, tenant: str, conversation: str) -> tuple[str, bytes] | None:
         """Look into the dictionary."""

@@ -29,6 +29,8 @@ STATUSES = {
     errors.Misuse("x"): 2,
     errors.NotFound("x"): 3,
     errors.Conflict("x"): 4,
+    errors.AlreadyAnswered("x"): 4,
+    errors.Expired("x"): 4,
     errors.StoreError("x"): 5,
     errors.StoreUnavailable("x"): 5,
     errors.NoStore("x"): 5,

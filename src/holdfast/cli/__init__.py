@@ -8,6 +8,7 @@ import click
 
 from holdfast import __version__
 from holdfast.cli.answer import answer
+from holdfast.cli.budget import raise_
 from holdfast.cli.control import cancel, pause, resume, retry
 from holdfast.cli.delete import delete
 from holdfast.cli.demo import demo
@@ -51,8 +52,8 @@ def commands() -> None:
 
 
 for _command in (
-    demo, run, worker, ls, show, tail, signal, answer, cancel, pause, resume, retry, fork, resolve, preflight, verify,
-    export,
+    demo, run, worker, ls, show, tail, signal, answer, cancel, pause, resume, retry, raise_, fork, resolve, preflight,
+    verify, export,
     delete, gc, migrate, doctor,
 ):  # fmt: skip
     commands.add_command(_command)

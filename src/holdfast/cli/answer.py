@@ -12,10 +12,11 @@ from holdfast.cli.control import follow_up, is_worked
 from holdfast.cli.exits import Exit
 from holdfast.cli.lines import mark
 from holdfast.cli.options import common, json_of
-from holdfast.cli.questions import lines_of, list_questions
+from holdfast.cli.questions import decide, list_questions
 from holdfast.cli.saying import by as by_whom
 from holdfast.cli.store import find_run, open_client
 from holdfast.cli.surface import Surface
+from holdfast.cli.token import answer_token
 from holdfast.client.protocol import Client, Question
 from holdfast.core.errors import Conflict, InvalidInput, NotFound
 
@@ -23,20 +24,29 @@ from holdfast.core.errors import Conflict, InvalidInput, NotFound
 @click.command("answer")
 @click.argument("question", metavar="[QUESTION]", required=False, shell_complete=complete_question)
 @click.option("--yes/--no", "yes", default=None, help="The decision; without it, you are asked.")
+@click.option("--token", metavar="TOKEN", help="Answer by a callback token instead; - reads it from stdin.")
+@click.option("--value", metavar="JSON", help="What the token brings, where it is for no question.")
 @click.option("--args", metavar="JSON", help="Changes to what the question lets you change, as one object.")
 @click.option("--shown", metavar="DIGEST", help="Answer only if this is what is shown.")
 @click.option("--by", metavar="WHO", help="Who decides; kept in the journal.")
 @click.option("--note", metavar="TEXT", help="Why; kept in the journal.")
 @common()
 async def answer(
-    surface: Surface, *, question: str | None, yes: bool | None, args: str | None, shown: str | None, by: str | None,
-    note: str | None,
+    surface: Surface, *, question: str | None, yes: bool | None, token: str | None, value: str | None, args: str | None,
+    shown: str | None, by: str | None, note: str | None,
 ) -> int:  # fmt: skip
     """Answer a question that a run asks, or list those that are open.
 
     QUESTION is its id as the list prints it, or a run that asks only one. What you decide about is shown first, and the
-    answer counts for exactly that.
+    answer counts for exactly that. With --token it is the one wait that a callback token is for.
     """
+    if token is not None:
+        if question is not None or shown is not None:
+            raise click.UsageError("a token names what it answers: leave out QUESTION and --shown")
+        text = sys.stdin.readline().strip() if token == "-" else token
+        return await answer_token(surface, text, yes=yes, value=value, args=_changes(args), by=by, note=note)
+    if value is not None:
+        raise click.UsageError("--value goes with --token; a question is answered by --yes or --no")
     if question is None:
         if yes is not None or args is not None:
             raise click.UsageError("name the question to answer; `holdfast answer` alone lists them")
@@ -46,7 +56,7 @@ async def answer(
         asked = await _find(client, question)
         if shown is not None and shown != asked.shown:
             raise Conflict(f"question {asked.id} shows something else", run=asked.run, hint="Look at it again.")
-        decided = _decide(surface, asked, yes)
+        decided = decide(surface, asked, yes)
         try:
             await client.answer(asked.id, decided, shown=asked.shown, args=changed, by=by, note=note)
         except Conflict as error:
@@ -60,19 +70,6 @@ async def answer(
     said = f"{'yes' if decided else 'no'}{by_whom(by)}; {follow_up(working)}"
     surface.say(mark("✓", "green") + Text(said))
     return Exit.FINE
-
-
-def _decide(surface: Surface, asked: Question, yes: bool | None) -> bool:
-    """Show what is decided about, and return the decision."""
-    asks = yes is None and not surface.json and sys.stdin.isatty()
-    if asks or surface.talks:
-        for line in lines_of(asked):
-            surface.err.print(line, soft_wrap=True)
-    if asks:
-        return click.confirm("Yes?", default=None, err=True)
-    if yes is None:
-        raise click.UsageError("say --yes or --no: there is no terminal to ask you")
-    return yes
 
 
 def _changes(text: str | None) -> Mapping[str, Any] | None:

@@ -19,8 +19,8 @@ from holdfast.core.status import Status
 
 _NO_WORKER: Final = "no worker is running: the run goes on when its program next runs"
 _WORKER: Final = "the run goes on as soon as a worker that knows its program takes it up"
-_BY: Final = click.option("--by", metavar="WHO", help="Who asks for it; kept in the journal.")
-_REASON: Final = click.option("--reason", metavar="TEXT", default="", help="Why; kept in the journal.")
+by_option: Final = click.option("--by", metavar="WHO", help="Who asks for it; kept in the journal.")
+reason_option: Final = click.option("--reason", metavar="TEXT", default="", help="Why; kept in the journal.")
 
 
 async def is_worked(client: Client) -> bool:
@@ -52,7 +52,12 @@ def ended(surface: Surface, info: RunInfo) -> Conflict:
     return Conflict(how, run=info.id, hint=hint)
 
 
-async def _tell(surface: Surface, client: Client, info: RunInfo, accepted: bool, said: str, **data: Any) -> int:
+async def tell(surface: Surface, client: Client, info: RunInfo, accepted: bool, said: str, **data: Any) -> int:
+    """Say what was asked of a run, and when it is heeded.
+
+    Raises:
+        Conflict: it had ended before.
+    """
     if not accepted:
         raise ended(surface, await client.info(RunId(info.id)))
     working = await is_worked(client)
@@ -69,8 +74,8 @@ _LATER: Final = "it is heeded when its program next runs"
 @click.command("cancel")
 @run_argument(required=False)
 @key_option
-@_REASON
-@_BY
+@reason_option
+@by_option
 @common()
 async def cancel(surface: Surface, *, run: str | None, key: str | None, reason: str, by: str | None) -> int:
     """Ask for a run's end: its code is told, may clean up in one step, and the run ends as cancelled."""
@@ -78,14 +83,14 @@ async def cancel(surface: Surface, *, run: str | None, key: str | None, reason: 
         info = await open_run(surface, client, run, key)
         accepted = await client.cancel(RunId(info.id), reason=reason, by=by)
         said = f"run {info.id} shall end{by_whom(by)}"
-        return await _tell(surface, client, info, accepted, said, asked="cancel", reason=reason, by=by)
+        return await tell(surface, client, info, accepted, said, asked="cancel", reason=reason, by=by)
 
 
 @click.command("pause")
 @run_argument(required=False)
 @key_option
-@_REASON
-@_BY
+@reason_option
+@by_option
 @common()
 async def pause(surface: Surface, *, run: str | None, key: str | None, reason: str, by: str | None) -> int:
     """Let a run rest at its next entry, until it is resumed."""
@@ -93,13 +98,13 @@ async def pause(surface: Surface, *, run: str | None, key: str | None, reason: s
         info = await open_run(surface, client, run, key)
         accepted = await client.pause(RunId(info.id), reason=reason, by=by)
         said = f"run {info.id} rests at its next entry, until `{surface.command('resume', info.id)}`"
-        return await _tell(surface, client, info, accepted, said, asked="pause", reason=reason, by=by)
+        return await tell(surface, client, info, accepted, said, asked="pause", reason=reason, by=by)
 
 
 @click.command("resume")
 @run_argument(required=False)
 @key_option
-@_BY
+@by_option
 @common()
 async def resume(surface: Surface, *, run: str | None, key: str | None, by: str | None) -> int:
     """Let a paused run go on.
@@ -110,13 +115,13 @@ async def resume(surface: Surface, *, run: str | None, key: str | None, by: str 
         info = await open_run(surface, client, run, key)
         accepted = await client.resume(RunId(info.id), by=by)
         said = f"run {info.id} may go on" + ("" if info.status is Status.PAUSED else f"; it was {info.status}")
-        return await _tell(surface, client, info, accepted, said, asked="resume", by=by)
+        return await tell(surface, client, info, accepted, said, asked="resume", by=by)
 
 
 @click.command("retry")
 @run_argument(required=False)
 @key_option
-@_BY
+@by_option
 @common()
 async def retry(surface: Surface, *, run: str | None, key: str | None, by: str | None) -> int:
     """Have a run tried again that failed, was set aside, or that changed code refused, once the cause is gone.
@@ -127,7 +132,7 @@ async def retry(surface: Surface, *, run: str | None, key: str | None, by: str |
         info = await client.info(await find_run(client, run, key))
         again = await client.retry(RunId(info.id), by=by)
         said = f"run {info.id} is tried again" + (f" as run {again}" if again != info.id else "")
-        return await _tell(surface, client, info, True, said, asked="retry", by=by, fork=_other(again, info))
+        return await tell(surface, client, info, True, said, asked="retry", by=by, fork=_other(again, info))
 
 
 def _other(run: RunId, info: RunInfo) -> str | None:

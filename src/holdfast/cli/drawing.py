@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
 from rich.text import Text
 
@@ -16,6 +16,7 @@ from holdfast.cli.wording import between, clock, counted, duration, step_name
 from holdfast.client.local import as_time
 from holdfast.client.protocol import RunInfo
 from holdfast.client.serving import LACKING
+from holdfast.core.budget import DEADLINE, STEPS
 from holdfast.core.status import Status
 
 _MOST_ACTS: Final = 40
@@ -54,11 +55,24 @@ def _head(info: RunInfo, picture: Picture) -> Iterator[Text]:
         pairs.append(("base", f"{info.base}, up to its entry {info.base_seq}"))
     for fork in info.forks:
         pairs.append(("retry" if fork.retry else "fork", f"{fork.id}, behind entry {fork.at}"))
+    if info.budget is not None:
+        pairs.append(("budget", _budget(info.budget)))
     if info.status is Status.COMPLETED:
         pairs.append(("result", brief(info.result)))
     for name, value in pairs:
         if value:
             yield Text.assemble((f"  {name:<7} ", "dim"), value)
+
+
+def _budget(budget: dict[str, Any]) -> str:
+    said = []
+    for channel, known in budget.items():
+        if channel == DEADLINE:
+            said.append(f"until {clock(known, datetime.now(UTC))}")
+        else:
+            given = f", {known['reserved']:,} given to children" if known["reserved"] else ""
+            said.append(f"{known['free']:,} of {known['total']:,} {channel} left{given}")
+    return "; ".join(said)
 
 
 def _labels(info: RunInfo) -> str:
@@ -184,6 +198,9 @@ def _ways_on(surface: Surface, info: RunInfo, picture: Picture, *, dead: bool) -
         yield f"It goes on when a worker with that code comes. {shown(info.reason.partition(': ')[2])}"
         if "forward only" in info.reason:
             yield from ("Or give it to the code that is there:", f"  {surface.command('retry', info.id)}")
+    elif info.status is Status.EXHAUSTED:
+        more = "steps=100" if info.reason.startswith(STEPS) else "deadline=1h"
+        yield from ("Raise its budget, and it goes on:", f"  {surface.command('raise', info.id, more)}")
     elif picture.questions and info.status is Status.WAITING:
         yield "Answer it:" if len(picture.questions) == 1 else "Answer them:"
         for question in picture.questions:

@@ -1,7 +1,6 @@
 """`holdfast gc`: delete what is old, some at a time, and keep it in an archive if asked to."""
 
 import asyncio
-import re
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -15,12 +14,11 @@ from holdfast.cli.options import common
 from holdfast.cli.progress import progress
 from holdfast.cli.store import open_client
 from holdfast.cli.surface import Surface, shown
-from holdfast.cli.wording import counted
+from holdfast.cli.wording import counted, seconds_of
 from holdfast.client.protocol import Collected, Retention
 from holdfast.core.retry import checked_seconds
 from holdfast.core.status import TERMINAL, Status
 
-_UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 _REASONS: Final = {
     "parent": "an open run that spawned it may ask for its result",
     "children": "a run that it spawned is open",
@@ -32,10 +30,10 @@ _REASONS: Final = {
 
 def _duration(context: click.Context, parameter: click.Parameter, text: str) -> float:
     """Return the seconds of a length of time as people write it."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhdw])", text.strip())
-    if match is None:
+    seconds = seconds_of(text)
+    if seconds is None:
         raise click.BadParameter(f"{text!r} is not a length of time: write 30d, 12h or 90m")
-    return checked_seconds("--older-than", float(match[1]) * _UNITS[match[2]])
+    return checked_seconds("--older-than", seconds)
 
 
 def _statuses(context: click.Context, parameter: click.Parameter, text: str | None) -> frozenset[Status]:

@@ -7,7 +7,7 @@ from typing import Final
 from rich.text import Text
 
 from holdfast import events as ev
-from holdfast.cli.saying import begun, by, decision, resting
+from holdfast.cli.saying import begun, by, change_of_budget, decision, resting
 from holdfast.cli.surface import brief, shown
 from holdfast.cli.wording import duration, step_name
 from holdfast.core.status import Status
@@ -55,7 +55,7 @@ def line_of(event: Event, took: int | None = None) -> Text | None:
     """Return what to say of an event, or None for one that only machines need; `took` is its step's µs."""
     time = f"  {duration(took)}" if took is not None else ""
     match event:
-        case ev.RunStarted() | ev.PreviewReset() | ev.ValueTaken() | ev.BudgetChanged() | ev.CursorMoved():
+        case ev.RunStarted() | ev.PreviewReset() | ev.ValueTaken() | ev.CursorMoved():
             return None
         case ev.RunResumed():
             return mark("↻", "cyan") + Text(f"taken up again (attempt {event.attempt})", style="cyan")
@@ -113,6 +113,8 @@ def _line_of_others(event: Event) -> Text | None:
             before = f", which had version {shown(event.before)}" if event.before else ""
             said = f"version {shown(event.code)} took it over{before}: {shown(event.difference)}"
             return mark("↑", "cyan") + Text(said, style="cyan")
+        case ev.BudgetChanged():
+            return mark("+", "cyan") + Text(change_of_budget(event), style="cyan")
         case ev.RunContinued():
             said = f"goes on from the top: generation {event.generation}  {brief(event.value)}"
             return mark("↻", "cyan") + Text(said, style="cyan")

@@ -99,9 +99,14 @@ class _Painter:
         self.resting: ev.RunParked | None = None
         self._waits: dict[str, ev.StepStarted] = {}
         self._cancelled = False
+        self._raised: list[ev.BudgetChanged] = []
+        """What was written down while the run rested; the process that goes on with it shows it."""
 
     def take(self, entry: Entry) -> None:
         """Add the next entry."""
+        if isinstance(entry, ev.BudgetChanged) and self.resting is not None:
+            self._raised.append(entry)
+            return
         took = self._watch.took(entry)
         self.resting = entry if isinstance(entry, ev.RunParked) else None
         match entry:
@@ -139,6 +144,9 @@ class _Painter:
             replayed=len(self._recorded),
         )
         self.processes.append(process)
+        for raised in self._raised:
+            self._act(raised, None)
+        self._raised.clear()
 
     def _act(self, entry: Entry, took: int | None) -> None:
         step: str | None = getattr(entry, "step", None)

@@ -1,9 +1,11 @@
 """`holdfast ls --questions`: what waits for a person, and how one question is shown."""
 
+import sys
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
+import click
 import msgspec
 from rich.text import Text
 
@@ -59,6 +61,19 @@ def lines_of(question: Question) -> Iterator[Text]:
         yield from _whole("show", question.show)
     if question.args is not None:
         yield from _whole("args", question.args)
+
+
+def decide(surface: Surface, asked: Question, yes: bool | None) -> bool:
+    """Show what is decided about, and return the decision."""
+    asks = yes is None and not surface.json and sys.stdin.isatty()
+    if asks or surface.talks:
+        for line in lines_of(asked):
+            surface.err.print(line, soft_wrap=True)
+    if asks:
+        return click.confirm("Yes?", default=None, err=True)
+    if yes is None:
+        raise click.UsageError("say --yes or --no: there is no terminal to ask you")
+    return yes
 
 
 def _whole(name: str, value: Any) -> Iterator[Text]:

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from holdfast import events as ev
 from holdfast.cli.arguments import read_arguments, read_input
+from holdfast.cli.budget import given_budget
 from holdfast.cli.completion import complete_file, complete_key
 from holdfast.cli.exits import Exit
 from holdfast.cli.lines import Stopwatch, line_of, mark
@@ -21,6 +22,7 @@ from holdfast.cli.surface import Surface, shown
 from holdfast.cli.target import Target, load_target
 from holdfast.cli.wording import between, counted, duration
 from holdfast.client.protocol import Client, Question, RunInfo
+from holdfast.core.budget import STEPS
 from holdfast.core.errors import InvalidInput, NotFound, StoreUnavailable
 from holdfast.core.ids import RunId
 from holdfast.core.status import Status
@@ -38,6 +40,7 @@ class Asked:
     key: str | None = None
     labels: Sequence[str] = ()
     resume: str | None = None
+    budget: str | None = None
 
     def again(self, surface: Surface, run: RunId | None) -> str:
         """Return the command that goes on with the run."""
@@ -48,6 +51,8 @@ class Asked:
             words += ["--input", self.input]
         for label in self.labels:
             words += ["--label", label]
+        if self.budget is not None:
+            words += ["--budget", self.budget]
         dashed = any(arg.startswith("-") for arg in self.args)
         return surface.command("run", *words, *(["--"] if dashed else []), *self.args)
 
@@ -63,11 +68,12 @@ class Asked:
 )
 @click.option("--input", "input_", metavar="JSON", help="The arguments as one JSON object; - reads it from stdin.")
 @click.option("--label", "labels", metavar="NAME=VALUE", multiple=True, help="A label to find it by; may be repeated.")
+@click.option("--budget", metavar="LIMITS", help="What it may spend: steps=100,deadline=1h; then it rests.")
 @click.option("--resume", metavar="RUN", help="Go on with a run that has no key.")
 @common()
 def run(
     surface: Surface, *, target: str, args: tuple[str, ...], key: str | None, input_: str | None,
-    labels: tuple[str, ...], resume: str | None,
+    labels: tuple[str, ...], budget: str | None, resume: str | None,
 ) -> int:  # fmt: skip
     """Run a durable function to its end.
 
@@ -76,7 +82,7 @@ def run(
     The result is printed to stdout as JSON; the run's steps, and what the program prints, go to stderr. Killed or
     interrupted at any moment, the run goes on when it is run again under the same key.
     """
-    asked = Asked(target, args, input_, key, labels, resume)
+    asked = Asked(target, args, input_, key, labels, resume, budget)
     _check(asked)
     if input_ == "-":
         input_ = sys.stdin.read()
@@ -100,8 +106,12 @@ def run(
 def _check(asked: Asked) -> None:
     if asked.args and asked.input is not None:
         raise click.UsageError("give the arguments as words or by --input, not both")
-    if asked.resume is not None and (asked.args or asked.input is not None or asked.key is not None or asked.labels):
-        raise click.UsageError("--resume goes on with a run as it was started: leave out arguments, --key and --label")
+    started = asked.args or asked.labels or not (asked.input is None and asked.key is None and asked.budget is None)
+    if asked.resume is not None and started:
+        raise click.UsageError(
+            "--resume goes on with a run as it was started: leave out arguments, --key, --label and --budget"
+        )
+    given_budget(asked.budget)
     labels_of(tuple(asked.labels))
 
 
@@ -177,7 +187,10 @@ class Going:
 
     async def _start(self, runtime: Runtime) -> RunId:
         labels = labels_of(tuple(self.asked.labels))
-        handle = await runtime.start_named(self.program.function, self.named, key=self.asked.key, labels=labels)
+        budget = given_budget(self.asked.budget)
+        handle = await runtime.start_named(
+            self.program.function, self.named, key=self.asked.key, labels=labels, budget=budget
+        )
         return handle.id
 
     async def _tell_beginning(self, client: Client, before: RunInfo | None) -> None:
@@ -260,6 +273,13 @@ class Going:
             data |= {"questions": self._asked, "answer": ways}
             message = f"{who} waits for an answer: {'; '.join(question.text for question in self._asked)}"
             return self._needs_person(message, "Answer it:", ways, again, data)
+        if stuck.status is Status.EXHAUSTED:
+            more = "steps=100" if stuck.reason.startswith(STEPS) else "deadline=1h"
+            raised = self.surface.command("raise", stuck.id, more)
+            hint = f"Raise it, and go on:\n  {raised}\n  {again}"
+            message = f"{who} has used up its budget: {stuck.reason}"
+            self.surface.fail("budget_exceeded", message, hint=hint, **data, budget=stuck.budget, resume=again)
+            return Exit.FAILED
         show = self.surface.command("show", stuck.id)
         verb = "failed" if stuck.status is Status.FAILED else f"is {stuck.status}"
         self.surface.fail("run_error", f"{who} {verb}: {stuck.reason}", hint=f"What happened:\n  {show}", **data)

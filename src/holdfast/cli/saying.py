@@ -5,19 +5,38 @@ from typing import Final
 
 from holdfast import events as ev
 from holdfast.cli.surface import shown
-from holdfast.cli.wording import clock
+from holdfast.cli.wording import clock, duration
 from holdfast.client.local import as_time
+from holdfast.core.budget import DEADLINE, STEPS
 from holdfast.core.entry import Wait
 
 _REASONS: Final = {
     "ask": "waits for an answer",
     "signal": "waits for signal",
+    "callback": "waits for the callback",
     "child": "waits for child",
     "sleep": "sleeps",
     "retry": "waits for its next attempt",
     "code": "waits for code",
 }
 _WITH_COLON: Final = ("ask", "retry", "code")
+
+
+_SPENT: Final = {STEPS: "out of steps", DEADLINE: "past its deadline"}
+
+
+def change_of_budget(event: ev.BudgetChanged) -> str:
+    """Return what was added to a run's budget, or charged to it."""
+    said = []
+    for move in event.moves:
+        if move.channel == DEADLINE:
+            said.append(f"its deadline is {duration(move.total)} later")
+        elif move.total:
+            said.append(f"{move.total:,} more {move.channel}")
+        else:
+            said.append(f"{move.spent:,} {move.channel} that its children hold are charged")
+    _, _, why = event.why.partition(": ")
+    return f"{', '.join(said)}{by(event.by)}{f': {shown(why)}' if why else ''}"
 
 
 def waiting(reason: str) -> str:
@@ -33,6 +52,8 @@ def resting(event: ev.RunParked) -> str:
     """Return what a run that came to rest waits for: all of it, and until when."""
     if event.status == "paused":
         return shown(f"paused: {event.detail}" if event.detail else "paused")
+    if event.status == "exhausted":
+        return shown(f"{_SPENT.get(event.reason, event.reason)}: {event.detail}")
     if event.reason not in _REASONS or not event.waits:
         return shown(event.detail or event.reason)
     said = [_said(wait, event.detail if wait.step == event.step else "") for wait in event.waits]
@@ -51,8 +72,11 @@ def until(due_at: int | None) -> str:
 
 def begun(event: ev.StepStarted) -> str:
     """Return what a wait that begins is for."""
-    names = [wait.removeprefix("signal ") for wait in event.waits if wait.startswith("signal ")]
-    return f"{waiting('signal: ' + ', '.join(names)) if names else 'sleeps'}{until(event.due_at)}"
+    kind, _, _ = event.waits[0].partition(" ")
+    names = [name for word, _, name in (wait.partition(" ") for wait in event.waits) if name and word == kind]
+    if kind == "callback":
+        return f"gave out a token for {shown(names[0])}{until(event.due_at)}"
+    return f"{waiting(f'{kind}: ' + ', '.join(names)) if names else 'sleeps'}{until(event.due_at)}"
 
 
 def decision(event: ev.QuestionAnswered) -> str:

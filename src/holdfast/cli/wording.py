@@ -1,11 +1,15 @@
 """Durations, times and step keys as people read them."""
 
+import re
 from datetime import datetime
+from typing import Final
 from urllib.parse import unquote
 
 from rich.text import Text
 
 from holdfast.cli.surface import shown
+
+_UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 
 
 def duration(micros: int) -> str:
@@ -22,6 +26,12 @@ def duration(micros: int) -> str:
         if whole >= size:
             return f"{whole // size} {unit} {whole % size // part} {smaller}"
     return f"{whole} s"
+
+
+def seconds_of(text: str) -> float | None:
+    """Return the seconds of a length of time as people write it: 30d, 12h, 90m; None if it is none."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhdw])", text.strip())
+    return float(match[1]) * _UNITS[match[2]] if match is not None else None
 
 
 def counted(number: int, noun: str) -> str:

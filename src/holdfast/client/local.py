@@ -13,6 +13,7 @@ from msgspec import Raw
 
 from holdfast.client.held import held_by
 from holdfast.client.protocol import (
+    CallbackInfo,
     Collected,
     Ending,
     Finding,
@@ -27,6 +28,7 @@ from holdfast.client.protocol import (
 from holdfast.client.serving import IsDead, Lacking, Serving, could_go_on
 from holdfast.core import entry as e
 from holdfast.core import limits
+from holdfast.core.budget import DEADLINE, STEPS, checked_deadline, checked_steps
 from holdfast.core.checksum import check_chain
 from holdfast.core.codec import NULL, decode_any, encode
 from holdfast.core.cursor import Cursor
@@ -34,7 +36,21 @@ from holdfast.core.entry import Entry, RunFinished, RunStarted, read_entry
 from holdfast.core.errors import Conflict, Damaged, InvalidInput, NotFound, StoreRefused, UnknownEntry
 from holdfast.core.fold import RunState, fold
 from holdfast.core.ids import TENANT, RunId, WorkerId, checked_key, checked_text, run_id
-from holdfast.core.post import ANSWER, CANCEL, CONTROLS, PAUSE, RESUME, RETRY, SIGNAL, AnswerBody, Control, SignalBody
+from holdfast.core.post import (
+    ANSWER,
+    CANCEL,
+    CONTROLS,
+    PAUSE,
+    RAISE,
+    RESUME,
+    RETRY,
+    SIGNAL,
+    AnswerBody,
+    Control,
+    Raise,
+    SignalBody,
+    answer_key,
+)
 from holdfast.core.status import NotDone, Status
 from holdfast.core.version import admits
 from holdfast.store.fork import RETRY as RETRIED
@@ -141,6 +157,7 @@ class LocalClient:
             base=begins.base if begins is not None else None,
             base_seq=begins.at if begins is not None else None,
             forks=forks,
+            budget=await self._budget(row, started),
         )
 
     async def _kin(self, run: RunId) -> tuple[Forked | None, Sequence[ForkInfo]]:
@@ -152,6 +169,17 @@ class LocalClient:
         return begins.get(run), [
             ForkInfo(id=fork, at=begun.at, retry=begun.word == RETRIED) for fork, begun in forks.items()
         ]
+
+    async def _budget(self, row: RunRow, started: Entry | None) -> dict[str, Any] | None:
+        """Return a run's accounts; one without a budget costs no look."""
+        if not isinstance(started, RunStarted) or started.budget is None:
+            return None
+        return {
+            channel: as_time(account.total)
+            if channel == DEADLINE
+            else {"total": account.total, "free": account.free, "reserved": account.reserved, "spent": account.spent}
+            for channel, account in (await self._store.budget(row.run)).items()
+        } or None
 
     async def _entry(self, row: RunRow, seq: int) -> Entry | None:
         if row.damage:
@@ -389,13 +417,16 @@ class LocalClient:
             from holdfast.client.forking import retry_run  # lazy: few ask
 
             return await retry_run(self._store, row, by=by)
+        if row.status is Status.EXHAUSTED:
+            hint = f"`holdfast raise {run}` adds to its budget, and it goes on."
+            raise Conflict(f"run {run} has used up its budget: {row.reason}", run=run, hint=hint)
         lacking = await self._lacking(row)
         if lacking is not None and lacking.unserved:
             raise Conflict(
                 f"run {run} waits for its code: no worker serves {row.name!r}", run=run,
                 hint="Start a worker that does; the run goes on at once.",
             )  # fmt: skip
-        stuck = row.status in (Status.QUARANTINED, Status.EXHAUSTED) or row.reason.startswith(_STUCK)
+        stuck = row.status is Status.QUARANTINED or row.reason.startswith(_STUCK)
         if row.owner is not None or not (stuck or lacking):
             raise Conflict(
                 f"run {run} is {status_of(row)} and goes on by itself", run=run, hint="Nothing is to be done."
@@ -411,11 +442,35 @@ class LocalClient:
             raise Damaged(run=run, seq=None, what=row.damage)
         return await fork_run(self._store, row, at, by=by)
 
+    async def raise_budget(
+        self,
+        run: RunId,
+        *,
+        steps: int | None = None,
+        deadline: float | timedelta | datetime | None = None,
+        reason: str = "",
+        by: str | None = None,
+        key: str | None = None,
+    ) -> bool:
+        if steps is None and deadline is None:
+            raise InvalidInput("say what to raise: steps=, deadline= or both")
+        row = await self._row(run)
+        known = await self._store.budget(row.run)
+        asked = {STEPS: steps, DEADLINE: deadline}
+        missing = [channel for channel, more in asked.items() if more is not None and channel not in known]
+        if missing:
+            hint = "Only what a budget limits can be raised: start(..., budget=hf.Budget(...))."
+            raise Conflict(f"run {run} has no limit of {' and '.join(missing)}", run=run, hint=hint)
+        until = checked_deadline("deadline=", deadline, self._store.now()) if deadline is not None else None
+        body = Raise(checked_steps("steps=", steps) if steps is not None else 0, until, by=by, reason=reason)
+        post_key = f"{RAISE}/{checked_key(key) if key is not None else uuid4()}"
+        return await self._post(run, RAISE, post_key, body) != _FINISHED
+
     async def questions(self, run: RunId | None = None) -> Sequence[Question]:
         if run is not None:
             return await self._asked(await self._row(run))
         found: list[Question] = []
-        for status in (Status.WAITING, Status.RUNNING, Status.PAUSED):
+        for status in (Status.WAITING, Status.RUNNING, Status.PAUSED, Status.EXHAUSTED):
             before: RunId | None = None
             while rows := await self._store.list(RunFilter(status=status, before=before, limit=_MANY)):
                 for row in rows:
@@ -433,12 +488,7 @@ class LocalClient:
             if isinstance(event, Entry):
                 state = fold(state, event)
             if isinstance(event, e.QuestionAsked):
-                shown = await self._value(row, event)
-                questions[event.step] = Question(
-                    id=f"{row.run}.{event.seq}", run=row.run, name=row.name, step=event.step, text=event.text,
-                    show=shown["show"], args=shown["args"], shown=event.shown, asked_at=as_time(event.at),
-                    expires_at=as_time(event.expires_at) if event.expires_at is not None else None,
-                )  # fmt: skip
+                questions[event.step] = question_of(row, event, await self._value(row, event))
         return [] if state.finished else [questions[step] for step in state.questions]
 
     async def answer(
@@ -464,12 +514,30 @@ class LocalClient:
             raise Conflict(
                 f"question {question} is past its time, and decided: no", run=run, hint="Nobody waits for it."
             )
-        if args is not None and (asked.args is None or set(args) - set(asked.args)):
-            raise InvalidInput(f"question {question} lets nobody change {', '.join(args)}")
-        changed = NULL if asked.args is None else _json({**asked.args, **(args or {})}, "args=")
-        body = AnswerBody(asked.step, bool(yes), shown, by, note, changed)
-        if await self._post(run_id(run), ANSWER, f"{ANSWER}/{question}", body) != "accepted":
+        body = AnswerBody(asked.step, bool(yes), shown, by, note, changed_args(asked, args))
+        if await self._post(run_id(run), ANSWER, answer_key(run, int(seq)), body) != "accepted":
             raise Conflict(f"question {question} was answered before", run=run, hint="`holdfast show RUN` tells how.")
+
+    async def callback(self, token: str) -> CallbackInfo:
+        from holdfast.client.callback import find_callback  # lazy: few ask
+
+        return (await find_callback(self._store, self._tenant, token)).info
+
+    async def answer_token(
+        self,
+        token: str,
+        answer: Any,
+        *,
+        args: Mapping[str, Any] | None = None,
+        by: str | None = None,
+        note: str | None = None,
+    ) -> None:
+        from holdfast.client.callback import find_callback  # lazy: few ask
+
+        found = await find_callback(self._store, self._tenant, token)
+        while not await found.give(self._store, answer, args, by, note):
+            # Somebody else was quicker: what was answered, or ended, is looked at.
+            found = await find_callback(self._store, self._tenant, token)
 
     async def workers(self) -> Sequence[WorkerInfo]:
         held = await self._store.list(RunFilter(status=Status.RUNNING, limit=1000))
@@ -554,13 +622,34 @@ class LocalClient:
             before = rows[-1].run
 
 
+def question_of(row: RunRow, asked: e.QuestionAsked, shown: Any) -> Question:
+    """Return a question as people get it, from its entry and what is shown with it."""
+    return Question(
+        id=f"{row.run}.{asked.seq}", run=row.run, name=row.name, step=asked.step, text=asked.text,
+        show=shown["show"], args=shown["args"], shown=asked.shown, asked_at=as_time(asked.at),
+        expires_at=as_time(asked.expires_at) if asked.expires_at is not None else None,
+    )  # fmt: skip
+
+
+def changed_args(asked: Question, args: Mapping[str, Any] | None) -> Raw:
+    """Return what was to be agreed to, with somebody's changes.
+
+    Raises:
+        InvalidInput: that may not be changed.
+    """
+    if args is not None and (asked.args is None or set(args) - set(asked.args)):
+        raise InvalidInput(f"question {asked.id} lets nobody change {', '.join(args)}")
+    return NULL if asked.args is None else _json({**asked.args, **(args or {})}, "args=")
+
+
 def _json(value: Any, what: str) -> Raw:
     return Raw(encode(value, what))
 
 
 def _may_ask(row: RunRow) -> bool:
     """Say whether a run may have an open question, as far as its row tells."""
-    return row.owner is not None or row.status is Status.PAUSED or row.reason.startswith(("ask", "doubt"))
+    rests = row.status in (Status.PAUSED, Status.EXHAUSTED)
+    return row.owner is not None or rests or row.reason.startswith(("ask", "doubt"))
 
 
 def _introduction(about: Mapping[str, str]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The operations of a client, whether the store is here or behind a server."""
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Protocol
 
 import msgspec
@@ -103,6 +103,22 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     shown: str
     """The digest of all of it; an answer counts for exactly this."""
     asked_at: datetime
+    expires_at: datetime | None
+
+
+class CallbackInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """What a callback token is for, and whether it is still worth anything."""
+
+    run: str
+    name: str
+    """The function's."""
+    step: str
+    state: str
+    """`open`, `answered` or `expired`."""
+    question: Question | None
+    """What is to be decided; None for a signal."""
+    signal: str | None
+    """What is waited for; None for a question."""
     expires_at: datetime | None
 
 
@@ -272,6 +288,23 @@ class Client(Protocol):
         """
         ...
 
+    async def raise_budget(
+        self,
+        run: RunId,
+        *,
+        steps: int | None = None,
+        deadline: float | timedelta | datetime | None = None,
+        reason: str = "",
+        by: str | None = None,
+        key: str | None = None,
+    ) -> bool:
+        """Add to a run's budget; the same key adds once. False when it had ended before.
+
+        Raises:
+            Conflict: the run has no such limit.
+        """
+        ...
+
     async def questions(self, run: RunId | None = None) -> Sequence[Question]:
         """Return what waits for a person, the oldest first."""
         ...
@@ -291,6 +324,34 @@ class Client(Protocol):
         Raises:
             NotFound: nobody asks that, or not any more.
             Conflict: it was answered before, or something else was shown.
+        """
+        ...
+
+    async def callback(self, token: str) -> CallbackInfo:
+        """Return what a callback token is for.
+
+        Raises:
+            NotFound: it is no token of this store, or its run was deleted.
+        """
+        ...
+
+    async def answer_token(
+        self,
+        token: str,
+        answer: Any,
+        *,
+        args: Mapping[str, Any] | None = None,
+        by: str | None = None,
+        note: str | None = None,
+    ) -> None:
+        """Answer the one wait that a callback token is for: True or False to a question, a value to anything else.
+
+        The same answer again is the same answer.
+
+        Raises:
+            NotFound: it is no token of this store, or its run was deleted.
+            AlreadyAnswered: it was answered otherwise before.
+            Expired: nobody waits for it any more.
         """
         ...
 

@@ -1,13 +1,13 @@
 """A handle to one run."""
 
 from collections.abc import AsyncIterator, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Generic, TypeVar, cast
 
 from holdfast.client.protocol import Client, Ending, Question, RunInfo
 from holdfast.core import limits
 from holdfast.core.codec import Codec
-from holdfast.core.errors import RunError
+from holdfast.core.errors import BudgetExceeded, RunError
 from holdfast.core.ids import RunId
 from holdfast.core.retry import checked_seconds
 from holdfast.core.signal import Signal
@@ -44,6 +44,7 @@ class Run(Generic[R]):
 
         Raises:
             RunError: it failed, was cancelled, or rests where only a person or other code can help.
+            BudgetExceeded: it rests because its budget is used up.
             TimeoutError: it has not ended in time; the run goes on.
         """
         limit = checked_seconds("timeout=", timeout, least=-limits.DURATION_SECONDS) if timeout is not None else None
@@ -56,7 +57,8 @@ class Run(Generic[R]):
             RunError: it holds none.
         """
         if ending.status is not Status.COMPLETED:
-            error = RunError(run=self.id, status=ending.status, reason=ending.reason, error=ending.error)
+            kind = BudgetExceeded if ending.status is Status.EXHAUSTED else RunError
+            error = kind(run=self.id, status=ending.status, reason=ending.reason, error=ending.error)
             if ending.error is not None and (trace := ending.error.get("traceback")):
                 error.add_note(f"It was raised in the run's own code:\n{trace}")
             raise error
@@ -106,6 +108,22 @@ class Run(Generic[R]):
             InvalidInput: there is no such entry, or it belongs to the run's end.
         """
         return Run(self._client, await self._client.fork(self.id, at, by=by), self._codec)
+
+    async def raise_budget(
+        self, *, steps: int | None = None, deadline: float | timedelta | datetime | None = None, reason: str = "",
+        by: str | None = None, key: str | None = None,
+    ) -> bool:  # fmt: skip
+        """Add steps to the run's budget, or let it go on until a later time; an exhausted run goes on with that.
+
+        `deadline` is a time with its zone, or how long from now. With a key it is raised once however often it is asked
+        for. False when the run had ended.
+
+        Raises:
+            Conflict: the run has no such limit.
+        """
+        return await self._client.raise_budget(
+            self.id, steps=steps, deadline=deadline, reason=reason, by=by, key=key
+        )  # fmt: skip
 
     async def questions(self) -> Sequence[Question]:
         """Return what the run waits for a person to decide."""

@@ -44,11 +44,27 @@ async def _look(store: Store, row: RunRow) -> Finding | None:
         if row.owner is None and state.status is not row.status and not _aside(row, state):
             raise Damaged(run=row.run, seq=None, what=f"the row says {row.status}, the journal {state.status}")
         await store.inbox(row.run)
+        await _check_budget(store, row, state)
     except Damaged as error:
         return Finding(run=row.run, seq=error.seq, what=error.what_is_wrong)
     except (StoreError, NotFound) as error:
         return Finding(run=row.run, seq=cursor.seq + 1, what=str(error))
     return None
+
+
+async def _check_budget(store: Store, row: RunRow, state: RunState) -> None:
+    """Refuse accounts that are not what the journal says was given and spent; of a run under way the next look tells.
+
+    Raises:
+        Damaged: something was spent twice, or never, or is below nothing.
+    """
+    wrong = [channel for channel, account in state.accounts.items() if not account.sound]
+    if wrong:
+        raise Damaged(run=row.run, seq=None, what=f"more than all of its {wrong[0]} was spent")
+    if row.owner is None and await store.budget(row.run) != state.accounts:
+        now = await store.get(row.run)
+        if now is not None and now.last_seq == row.last_seq:
+            raise Damaged(run=row.run, seq=None, what="its accounts are not what its journal spent")
 
 
 def _aside(row: RunRow, state: RunState) -> bool:

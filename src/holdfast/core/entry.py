@@ -112,6 +112,7 @@ class StepStarted(Entry, frozen=True, kw_only=True):
     timeout: int | None = None
     due_at: int | None = None
     waits: list[str] = []
+    usage: dict[str, int | None] | None = None
     reserved: dict[str, int] | None = None
     provider: str | None = None
 
@@ -258,6 +259,7 @@ class BudgetChanged(Entry, frozen=True, kw_only=True):
     moves: list[BudgetMove]
     why: str
     step: str | None = None
+    by: str | None = None
 
 
 class SpecAdopted(Entry, frozen=True, kw_only=True):

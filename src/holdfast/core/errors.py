@@ -8,6 +8,8 @@ HoldfastError
 ├── ToolError                text for the model
 ├── Diverged                 the code asked for something other than the journal recorded
 ├── Conflict                 the same key with another input; an event id of another epoch
+│   ├── AlreadyAnswered      a callback token whose wait was answered, otherwise
+│   └── Expired              a callback token whose wait is over
 ├── NotFound
 ├── InvalidInput             what was given cannot be taken
 │   ├── InvalidValue         a value that cannot be stored exactly
@@ -48,10 +50,10 @@ class RunError(HoldfastError):
 
 
 class BudgetExceeded(RunError):
-    """A run reached the end of its budget."""
+    """A run has used up its budget, and rests until it is raised."""
 
     code = "budget_exceeded"
-    hint = "Start it again with a larger budget."
+    hint = "Raise it, and the run goes on: `run.raise_budget(steps=…, deadline=…)` or `holdfast raise RUN steps=…`."
 
 
 class StepError(HoldfastError):
@@ -112,6 +114,20 @@ class Conflict(HoldfastError):
         self.run, self.differs = run, differs
         if hint is not None:
             self.hint = hint
+
+
+class AlreadyAnswered(Conflict):
+    """The wait of a callback token was answered before, and not so."""
+
+    code = "already_answered"
+    hint = "The first answer stands; `holdfast show RUN` tells what it was."
+
+
+class Expired(Conflict):
+    """The wait of a callback token is over: its time has passed, or its run has ended or gone on without it."""
+
+    code = "expired"
+    hint = "Nobody waits for it any more; whatever sent the token can send another."
 
 
 class NotFound(HoldfastError):

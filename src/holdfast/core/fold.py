@@ -1,11 +1,13 @@
 """A run's state as a fold over its entries, refusing what cannot follow."""
 
+from collections.abc import Mapping
 from typing import TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.core import entry as e
+from holdfast.core.budget import Account, after, moves_of, opened
 from holdfast.core.errors import Damaged
 from holdfast.core.status import Effect, Status
 
@@ -57,6 +59,10 @@ class RunState(Struct, frozen=True):
     cancel_seq: int = 0
     """The entry that asked for the run's end; 0 when nobody did."""
     cancel_reason: str = ""
+    accounts: Mapping[str, Account] = {}
+    """What is left of the run's budget, by channel; empty for one without."""
+    grants: Mapping[str, Mapping[str, int]] = {}
+    """What children that have not settled were given of it, by step key."""
     finished: e.RunFinished | None = None
 
 
@@ -68,9 +74,11 @@ def fold(state: RunState, entry: e.Entry) -> RunState:
     """
     _check_order(state, entry)
     state = replace(state, seq=entry.seq)
+    if state.accounts:
+        state = _moved(state, entry)
     match entry:
         case e.RunStarted():
-            return replace(state, seed=entry.seed, code=entry.code, status=Status.QUEUED)
+            return replace(state, seed=entry.seed, code=entry.code, status=Status.QUEUED, accounts=opened(entry.budget))
         case e.RunForked():
             return _forked(state, entry)
         case e.SpecAdopted():
@@ -115,6 +123,20 @@ def fold(state: RunState, entry: e.Entry) -> RunState:
             raise Damaged(run=entry.run, seq=entry.seq, what=f"{entry.type} is not an entry")
 
 
+def _moved(state: RunState, entry: e.Entry) -> RunState:
+    """Return the state with what the entry moved of the run's budget."""
+    moves = moves_of(entry, state.grants)
+    if moves:
+        state = replace(state, accounts=after(state.accounts, moves))
+    match entry:
+        case e.ChildSpawned(grant=dict() as grant):
+            return replace(state, grants={**state.grants, entry.step: grant})
+        case e.ChildSettled():
+            return replace(state, grants=_less(dict(state.grants), entry.step))
+        case _:
+            return state
+
+
 def _check_order(state: RunState, entry: e.Entry) -> None:
     first = isinstance(entry, e.RunStarted)
     if entry.seq != state.seq + 1:
@@ -154,6 +176,7 @@ def _forked(state: RunState, entry: e.RunForked) -> RunState:
         seq=entry.seq,
         seed=entry.seed,
         code=state.code,
+        accounts=opened(entry.grant),
         generation=state.generation,
         steps_done=state.steps_done,
         open={step: one for step, one in (known | doubted).items() if step not in reopened},

@@ -44,5 +44,7 @@ SLOTS: Final = 10_000
 """How many steps a limit may let be under way at once."""
 STARTS: Final = 100_000
 """How many starts a limit may count in its span of time; each is a row."""
+BUDGET_STEPS: Final = 1_000_000_000
+"""How many steps a budget may allow."""
 PRIORITY: Final = 1_000
 """A priority lies between this number below zero and this number."""

@@ -10,13 +10,15 @@ from holdfast.core.status import Status
 
 SIGNAL: Final = "signal"
 ANSWER: Final = "answer"
+CALLBACK: Final = "callback"
 RESOLVE: Final = "resolve"
 SETTLED: Final = "settled"
 CANCEL: Final = "cancel"
 PAUSE: Final = "pause"
 RESUME: Final = "resume"
 RETRY: Final = "retry"
-CONTROLS: Final = (CANCEL, PAUSE, RESUME, RETRY)
+RAISE: Final = "raise"
+CONTROLS: Final = (CANCEL, PAUSE, RESUME, RETRY, RAISE)
 """Kinds that are asked of a run as such, wherever it rests; they keep it from acting before it has seen them."""
 
 
@@ -39,6 +41,24 @@ class AnswerBody(Struct, frozen=True, omit_defaults=True):
     args: Raw = NULL
 
 
+class CallbackBody(Struct, frozen=True, omit_defaults=True):
+    """What a callback token brings for a wait: to which step, and what it carries."""
+
+    step: str
+    value: Raw = NULL
+    by: str | None = None
+
+
+def answer_key(run: str, asked_seq: int) -> str:
+    """Return the key of the answer to a question: there is one, whoever gives it."""
+    return f"{ANSWER}/{run}.{asked_seq}"
+
+
+def callback_key(step: str, attempt: int) -> str:
+    """Return the key of what a token brings for a wait: one, or one more after the last could not be read."""
+    return f"{CALLBACK}/{step}/{attempt}"
+
+
 class Resolution(Struct, frozen=True):
     """A person's word about a step in doubt."""
 
@@ -57,6 +77,19 @@ class Settlement(Struct, frozen=True, omit_defaults=True):
     value: Raw = NULL
     blob: BlobRef | None = None
     error: ErrorInfo | None = None
+    reason: str = ""
+    spent: dict[str, int] | None = None
+    """Of its budget, with what its own children spent."""
+
+
+class Raise(Struct, frozen=True, omit_defaults=True):
+    """What is added to a run's budget: so many steps, and until when it may go on."""
+
+    steps: int = 0
+    deadline: int | None = None
+    was: int | None = None
+    """Only for one whose deadline this is: it was inherited, and is raised with its parent's."""
+    by: str | None = None
     reason: str = ""
 
 

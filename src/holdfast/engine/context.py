@@ -13,6 +13,7 @@ from msgspec import Raw
 
 from holdfast.core import entry as e
 from holdfast.core import limits
+from holdfast.core.budget import Budget, checked_budget
 from holdfast.core.codec import Codec, canonical, decode_any, encode
 from holdfast.core.derive import derived_random, derived_uuid
 from holdfast.core.errors import Diverged, InvalidInput, Misuse, Parked
@@ -24,6 +25,7 @@ from holdfast.core.status import Effect
 from holdfast.core.stepkey import counted_key, encode_name, former_keys, root_branch
 from holdfast.engine import witness
 from holdfast.engine.branches import AT_ONCE, Branch, Branches
+from holdfast.engine.callback import Callback, waits_of
 from holdfast.engine.drive import Continued, Drive
 from holdfast.engine.effects import StepCall
 from holdfast.engine.fanout import branch_keys, check_codes, check_mapped, close_unbegun, raised_first
@@ -161,7 +163,7 @@ class Context:
                 await drive.catching.arrive(step_key)
             if drive.late and not isinstance(answer, CLOSED):
                 StepCall(drive, code, args, keywords, step_key, digest).cancel_late()
-            if answer is FRESH and code.simple and said is None and drive.outbox.clear:
+            if answer is FRESH and code.simple and said is None and drive.outbox.clear and drive.purse is None:
                 return await self._simple(code, args, keywords, step_key, digest)
             call = StepCall(drive, code, args, keywords, step_key, digest)
             if said is not None:
@@ -408,28 +410,69 @@ class Context:
         async with self._verb("a question", "ask", {"text": text, "show": show, "args": known}, key=key) as verb:
             return await verb.ask(text, show, known, limit)
 
+    @overload
+    async def callback(self, what: Signal[T1], /, *, expires: None = None, key: str | None = None) -> Callback[T1]: ...
+    @overload
+    async def callback(
+        self, what: Signal[T1], /, *, expires: float | timedelta, key: str | None = None
+    ) -> Callback[T1 | None]: ...
+    @overload
+    async def callback(
+        self, what: str, /, *, show: Any = None, args: Mapping[str, Any] | None = None,
+        expires: float | timedelta | None = None, key: str | None = None,
+    ) -> Callback[Decision]: ...  # fmt: skip
+    async def callback(
+        self, what: Signal[Any] | str, /, *, show: Any = None, args: Mapping[str, Any] | None = None,
+        expires: float | timedelta | None = None, key: str | None = None,
+    ) -> Callback[Any]:  # fmt: skip
+        """Open a wait that whoever gets its `token` may answer, once; its `result` waits for that.
+
+        Of a signal it brings a value. Of a text it is a question, as `ask` asks it: anyone may still decide it, and the
+        first answer counts. Past `expires` the token is worth nothing.
+        """
+        limit = checked_seconds("expires=", expires) if expires is not None else None
+        if isinstance(what, Signal):
+            if show is not None or args is not None:
+                raise InvalidInput("show= and args= are for a question; what a signal carries is its type")
+            async with self._verb("a wait", "callback", what.name, key=key) as verb:
+                due_at = await verb.begin(verb.due(limit), waits_of(what))
+        else:
+            checked_text("the question", what, limits.QUESTION_BYTES)
+            known = dict(args) if args is not None else None
+            form = {"text": what, "show": show, "args": known}
+            async with self._verb("a question", "callback", form, key=key) as verb:
+                due_at = await verb.put(what, show, known, limit)
+        secret = await self._drive.answer(self._drive.store.secret())
+        return Callback(self._verb, self._drive, verb, what, due_at, secret)
+
     # Children
 
     async def spawn(
-        self, what: Durable[R, *Args], /, *args: *Args, key: str | None = None, labels: Mapping[str, str] | None = None
-    ) -> Child[R]:
-        """Start another run as a child of this one, which ends with it, and return its handle."""
+        self, what: Durable[R, *Args], /, *args: *Args, key: str | None = None,
+        labels: Mapping[str, str] | None = None, budget: Budget | None = None,
+    ) -> Child[R]:  # fmt: skip
+        """Start another run as a child of this one, which ends with it, and return its handle.
+
+        Of a `budget` its steps are set aside from this run's, if those are counted, and come back when its result was
+        asked for. This run's deadline is the child's too.
+        """
         if not isinstance(what, Durable):
             raise InvalidInput(f"ctx.spawn wants a durable function, not {what!r}; decorate it with @hf.durable")
         body = what.encode_input(what.bind(args))
         async with self._verb("a child", what.name, Raw(body), key=key, aliases=what.aliases) as verb:
-            child = await verb.spawn(what, body, labels or {})
+            child = await verb.spawn(what, body, labels or {}, checked_budget(budget))
         return Child(self._verb, self._drive, child, verb.key, what.result)
 
     async def run(
-        self, what: Durable[R, *Args], /, *args: *Args, key: str | None = None, labels: Mapping[str, str] | None = None
-    ) -> R:
+        self, what: Durable[R, *Args], /, *args: *Args, key: str | None = None,
+        labels: Mapping[str, str] | None = None, budget: Budget | None = None,
+    ) -> R:  # fmt: skip
         """Start another run as a child of this one, and return its result.
 
         Raises:
             RunError: it failed or was cancelled.
         """
-        child = await self.spawn(what, *args, key=key, labels=labels)
+        child = await self.spawn(what, *args, key=key, labels=labels, budget=budget)
         return await child.result()
 
     def _verb(

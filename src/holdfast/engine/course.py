@@ -19,6 +19,7 @@ from holdfast.core.post import CANCEL, PAUSE, RESUME, RETRY
 from holdfast.core.status import Status
 from holdfast.core.version import CodeVersion, adopted, refusing
 from holdfast.engine.adoption import adopt, keeper_of
+from holdfast.engine.budget import Alarm, hear_raises, is_overdue, may_go_on, rest_overdue
 from holdfast.engine.context import Context
 from holdfast.engine.drive import Continued, Drive
 from holdfast.engine.function import Durable
@@ -39,7 +40,8 @@ async def follow(drive: Drive, function: Durable[Any, *tuple[Any, ...]]) -> None
         await _leave_to_others(drive, elsewhere)
         return
     aside = _aside(drive.lease.row)
-    if (aside is not None or drive.state.status is Status.PAUSED) and await _rests_again(drive, aside):
+    rested = drive.state.status in (Status.PAUSED, Status.EXHAUSTED)
+    if (aside is not None or rested) and await _rests_again(drive, aside):
         return
     if drive.lease.why != "started":
         drive.resumed()
@@ -52,13 +54,35 @@ async def follow(drive: Drive, function: Durable[Any, *tuple[Any, ...]]) -> None
         # Its code has done nothing yet that could be cleaned up; or is not here; or is what it was set aside for.
         await drive.finish(drive.cancelled_ending())
         return
+    if is_overdue(drive):
+        await rest_overdue(drive)
+        return
     drive.function = function
     continued: Continued | None = None
+    alarm = Alarm(drive)
+    alarm.set()
     try:
         while continued := await _run(drive, function, continued.body if continued is not None else None):
             await _continue(drive, continued)
-    except Parked:
-        return
+    except (Parked, asyncio.CancelledError) as left:
+        if alarm.rang:
+            await _leave_overdue(drive)
+        elif not isinstance(left, Parked):
+            raise
+    finally:
+        alarm.stop()
+
+
+async def _leave_overdue(drive: Drive) -> None:
+    """Let a run rest whose code was stopped for its deadline; one whose end was asked for meanwhile ends."""
+    task = asyncio.current_task()
+    if task is not None:
+        task.uncancel()
+    drive.waits.close()
+    if drive.cancel_asked:
+        await drive.finish(drive.cancelled_ending())
+    else:
+        await rest_overdue(drive)
 
 
 async def _is_others(drive: Drive) -> CodeVersion | None:
@@ -83,17 +107,23 @@ async def _leave_to_others(drive: Drive, version: CodeVersion) -> None:
 
 
 async def end(drive: Drive) -> None:
-    """End a run whose end was asked for, and whose code nobody has."""
+    """End a run whose end was asked for, or write what it was raised by, though nobody has its code."""
     try:
         await drive.load()
     except (Damaged, UnknownEntry, InvalidValue) as error:
         await _set_aside(drive, error)
+        return
+    exhausted = drive.state.status is Status.EXHAUSTED
+    if exhausted and await _rests_again(drive, None):
         return
     if drive.lease.why != "started":
         drive.resumed()
     await drive.waits.look()
     if drive.cancel_asked:
         await drive.finish(drive.cancelled_ending())
+    elif exhausted:
+        # What it was raised by is written; who has its code goes on with it.
+        await drive.rest(Status.WAITING, "raised", due_at=drive.store.now())
 
 
 def _aside(row: RunRow) -> str | None:
@@ -111,16 +141,20 @@ async def _end_is_asked(drive: Drive) -> bool:
 
 
 async def _rests_again(drive: Drive, aside: str | None) -> bool:
-    """Let a run that is paused or set aside rest on, unless it was asked for more than that; say whether it does."""
+    """Let a run that is paused, exhausted or set aside rest on, unless it was asked for more; say whether it does."""
+    exhausted = aside is None and drive.state.status is Status.EXHAUSTED
     while True:
+        await hear_raises(drive)
         posts = await drive.answer(drive.store.inbox(drive.lease.row.run))
         if drive.cancel_asked or any(post.kind == CANCEL for post in posts):
             return False
         pauses = [post.kind for post in posts if post.kind in (PAUSE, RESUME)]
         tried_again = any(post.kind == RETRY and post.seq > drive.lease.row.seen_seq for post in posts)
-        if tried_again if aside is not None else pauses[-1:] == [RESUME]:
+        # By what is left, and not by what was posted: who died after he wrote down a raise must not have lost it.
+        goes_on = may_go_on(drive) if exhausted else pauses[-1:] == [RESUME]
+        if tried_again if aside is not None else goes_on:
             return False
-        status, reason = Status.PAUSED, drive.lease.row.reason
+        status, reason = drive.state.status, drive.lease.row.reason
         if aside is not None:
             status, reason = Status.QUARANTINED, aside
         if await drive.rest_again(status, reason, progress=aside is None):

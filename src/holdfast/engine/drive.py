@@ -10,12 +10,14 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from holdfast.core import entry as e
+from holdfast.core.budget import closing
 from holdfast.core.entry import read_entry
 from holdfast.core.errors import Damaged, Diverged, Lost, StoreRefused, StoreUnavailable, Unwind
 from holdfast.core.fold import RunState, fold
 from holdfast.core.ids import RunId
 from holdfast.core.status import Status
 from holdfast.core.version import adopted, refusing
+from holdfast.engine.budget import Purse
 from holdfast.engine.catchup import CatchUp
 from holdfast.engine.chunks import Chunks
 from holdfast.engine.family import farewells
@@ -116,6 +118,11 @@ class Drive:
         """Children that have not settled, by the step that spawned them; they end with this run."""
         self.settled: dict[str, e.ChildSettled] = {}
         """Those that have, since the run was loaded."""
+        self.closed: dict[str, e.QuestionAnswered | e.SignalReceived | e.StepCompleted] = {}
+        """How callbacks ended since then, by the step that opened them."""
+        self._charging: tuple[Sequence[e.Entry], dict[str, Any]] | None = None
+        self.purse: Purse | None = None
+        """What is left of the run's budget; None for a run that has none."""
         self.waits = Waits(self)
         self.adopting = False
         """True once this code is to take the run over from another version."""
@@ -166,11 +173,12 @@ class Drive:
         state = self.state
         self.cancel_asked, self.cancel_reason = bool(state.cancel_seq), state.cancel_reason
         self.children = {step: RunId(child) for step, child in state.children.items()}
+        self.purse = Purse(state) if state.accounts else None
         self.loaded = True
 
     def begin_generation(self, generation: int) -> None:
         """Forget what the code recorded: it begins anew."""
-        self.replay = Replay()
+        self.replay, self.closed = Replay(), {}
         self.state = replace(self.state, generation=generation)
 
     def _check_row(self) -> None:
@@ -367,15 +375,17 @@ class Drive:
         self.late.discard(task)
         return bool(task.cancelling())
 
-    async def transact(
-        self, work: Callable[[Transaction], e.Entry], *, deadline_seconds: float, freed: Sequence[str] = ()
-    ) -> None:
+    def paid(self, entry: e.Entry) -> dict[str, Any]:
+        """Return what an entry moves of the run's budget, to be written with it."""
+        return {"budget": self.purse.pay(entry)} if self.purse is not None else {}
+
+    async def transact(self, work: Callable[[Transaction], e.Entry], *, deadline_seconds: float, **rest: Any) -> None:
         """Call `work` in a transaction of the store and append the entry that it returns there."""
         while True:
             if self.handing:
                 await self.leave()
             # Its own task, so that a cancellation of the code cannot part the transaction from its outcome.
-            waiting = asyncio.ensure_future(self._transact(work, deadline_seconds, freed))
+            waiting = asyncio.ensure_future(self._transact(work, deadline_seconds, rest))
             while not waiting.done():
                 try:
                     await asyncio.shield(waiting)
@@ -402,11 +412,11 @@ class Drive:
                 await self.loop.create_future()  # until the cancellation reaches this task
 
     async def _transact(
-        self, work: Callable[[Transaction], e.Entry], deadline_seconds: float, freed: Sequence[str]
+        self, work: Callable[[Transaction], e.Entry], deadline_seconds: float, rest: dict[str, Any]
     ) -> Outcome:
         await self.outbox.alone()
         try:
-            outcome = await self.journal.transact(work, deadline_seconds=deadline_seconds, freed=freed)
+            outcome = await self.journal.transact(work, deadline_seconds=deadline_seconds, **rest)
             self.outbox.refused(outcome)
             return outcome
         finally:
@@ -468,9 +478,13 @@ class Drive:
         while True:
             self.resting = True
             change = RowChange(status=entry.status, reason=entry.reason, refused=self.word)
-            posts = farewells(self.lease.row, self.children.values(), entry)
+            charged, rest = self._charged()
+            spent = self.purse.spent() if self.purse is not None else None
+            posts = farewells(self.lease.row, self.children.values(), entry, spent)
             drop = ("*",) if self.chunks else ()
-            waiting = self.outbox.append(entry, change=change, guarded=True, blobs=blobs, posts=posts, drop=drop)
+            waiting = self.outbox.append(
+                *charged, entry, change=change, guarded=True, blobs=blobs, posts=posts, drop=drop, **rest
+            )
             if await self.written(waiting):
                 return
             self.resting = False
@@ -478,6 +492,16 @@ class Drive:
             if self.cancel_asked and entry.status is not Status.CANCELLED:
                 # It was asked for before the ending was written: who asked was told that it counts.
                 entry, blobs = self.cancelled_ending(entry.error), ()
+
+    def _charged(self) -> tuple[Sequence[e.Entry], dict[str, Any]]:
+        """Return the entry that charges what children were given and have not settled, if any, and what it moves."""
+        if self.purse is not None and self._charging is None:
+            moves = closing(self.purse.accounts)
+            if moves:
+                entry = e.BudgetChanged(moves=moves, why="ended")
+                # Once, however often the ending is refused for a post.
+                self._charging = ([entry], self.paid(entry))
+        return self._charging or ((), {})
 
     def cancelled_ending(self, error: e.ErrorInfo | None = None) -> e.RunFinished:
         """Return the ending of a run whose end was asked for."""

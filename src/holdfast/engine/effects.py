@@ -12,6 +12,7 @@ from msgspec import structs
 
 from holdfast.core import entry as e
 from holdfast.core import limits
+from holdfast.core.budget import STEPS, spending
 from holdfast.core.codec import Codec
 from holdfast.core.derive import idempotency_key
 from holdfast.core.errors import Damaged, Diverged, InDoubt, InvalidValue, NotFound, StepError
@@ -20,6 +21,7 @@ from holdfast.core.post import RESOLVE, Resolution
 from holdfast.core.retry import Retry, asked_seconds, seconds
 from holdfast.core.status import NOT_DONE, Effect
 from holdfast.engine import witness
+from holdfast.engine.budget import Purse
 from holdfast.engine.chunks import Stream
 from holdfast.engine.drive import Drive
 from holdfast.engine.function import Policy, StepCode, look_at
@@ -44,7 +46,7 @@ class StepCall:
 
     __slots__ = (
         "args", "code", "codec", "digest", "drive", "effect", "heartbeat", "in_doubt", "key", "keywords", "limit",
-        "not_performed", "retry", "slot", "stream", "timeout", "verify",
+        "not_performed", "retry", "slot", "stream", "timeout", "usage", "verify",
     )  # fmt: skip
 
     def __init__(
@@ -71,6 +73,8 @@ class StepCall:
         self.limit: Limit | None = policy.limit
         self.slot = False
         """True while an attempt has a slot of the limit, or waits for one."""
+        self.usage: dict[str, int | None] | None = None
+        """What the step's first entry is to pay."""
 
     def say(self, policy: Policy) -> None:
         """Let what the call says take precedence over what the function declared."""
@@ -93,6 +97,8 @@ class StepCall:
             await self._leave_open(answer)
         match answer:
             case r.Fresh():
+                if self.drive.purse is not None:
+                    await self._afford(self.drive.purse)
                 return await self.attempt(1)
             case r.Recorded():
                 await self.drive.replayed()
@@ -140,6 +146,28 @@ class StepCall:
             asked = f"it as {self.codec.annotation!r}, which its recorded result is not"
             raise drive.refuse(Diverged(seq=0, recorded=f"{self.key!r}", asked=asked)) from error
 
+    # Paying
+
+    async def _afford(self, purse: Purse) -> None:
+        """Take what the step costs of the run's budget; it is paid with the step's first entry.
+
+        A clean-up costs nothing: a run that shall end must be able to.
+        """
+        if not purse.counts_steps or self.drive.cancel_asked:
+            return
+        try:
+            await purse.hold(self.drive, self.key, 1)
+        except asyncio.CancelledError:
+            if not self.drive.stopping:
+                self._record_cancel(1)
+            raise
+        self.usage = {STEPS: 1}
+
+    def _paid(self, entry: e.Entry) -> dict[str, Any]:
+        """Return what is written with the entry that pays for the step; every later one finds it paid."""
+        self.usage = None
+        return self.drive.paid(entry)
+
     # Performing
 
     async def attempt(self, attempt: int) -> Any:
@@ -161,11 +189,10 @@ class StepCall:
                 raise
             return await self.failed(error, attempt, started_at)
         raw, blob, blobs, back = stored
-        await self.drive.write(
-            e.StepCompleted(step=self.key, digest=self.digest, attempt=attempt, raw=raw, blob=blob),
-            blobs=blobs,
-            **self._over(),
-        )
+        entry = e.StepCompleted(
+            step=self.key, digest=self.digest, attempt=attempt, usage=self.usage, raw=raw, blob=blob
+        )  # fmt: skip
+        await self.drive.write(entry, blobs=blobs, **self._over(), **self._paid(entry))
         return back
 
     async def _take_slot(self, attempt: int, limit: Limit) -> None:
@@ -180,11 +207,13 @@ class StepCall:
 
     async def _intend(self, attempt: int) -> int:
         timeout = int(self.timeout * 1e6) if self.timeout is not None else None
-        entry = e.StepStarted(step=self.key, digest=self.digest, effect=self.effect, attempt=attempt, timeout=timeout)
+        entry = e.StepStarted(
+            step=self.key, digest=self.digest, effect=self.effect, attempt=attempt, timeout=timeout, usage=self.usage
+        )
         drive = self.drive
         drive.is_late()
         # A further intent of the same step is no progress: one that kills its worker each time must not hide behind it.
-        await drive.write(entry, guarded=True, progress=attempt == 1)
+        await drive.write(entry, guarded=True, progress=attempt == 1, **self._paid(entry))
         if drive.late and drive.is_late():
             # The code's timeout ran out before the effect began: it is known not to have happened.
             self._record_cancel(attempt)
@@ -263,17 +292,21 @@ class StepCall:
                     raise ValueError(f"a transaction step's result may be at most {limits.INLINE_BYTES:,} bytes")
             except BaseException as error:
                 raise _Undone from error
-            return e.StepCompleted(step=self.key, digest=self.digest, attempt=attempt, raw=raw)
+            return e.StepCompleted(step=self.key, digest=self.digest, attempt=attempt, usage=self.usage, raw=raw)
 
+        moves = spending(self.usage)
         try:
             deadline = self.timeout if self.timeout is not None else limits.TRANSACTION_SECONDS
-            await drive.transact(work, deadline_seconds=deadline, freed=(self.key,) if self.slot else ())
+            freed = (self.key,) if self.slot else ()
+            await drive.transact(work, deadline_seconds=deadline, freed=freed, budget=moves)
         except _Undone as undone:
             cause = undone.__cause__
             assert cause is not None
             return await self.failed(cause, attempt, 0)
         except TimeoutError as error:
             return await self.failed(error, attempt, 0)
+        if drive.purse is not None:
+            drive.purse.move(moves)
         return back
 
     # Failing
@@ -288,10 +321,10 @@ class StepCall:
             return await self._doubt(why, r.Interrupted(self.effect, attempt, started_at, timeout), error)
         info = traced(error, self.drive.secrets)
         retry_at = self._retry_at(error, attempt)
-        await self.drive.write(
-            e.StepFailed(step=self.key, digest=self.digest, attempt=attempt, error=info, retry_at=retry_at),
-            **self._over(),
+        entry = e.StepFailed(
+            step=self.key, digest=self.digest, attempt=attempt, error=info, retry_at=retry_at, usage=self.usage
         )
+        await self.drive.write(entry, **self._over(), **self._paid(entry))
         if retry_at is None:
             raise StepError(step=self.key, type=info.type, message=info.message, attempts=attempt) from error
         await self._wait_until(retry_at, attempt)
@@ -326,8 +359,10 @@ class StepCall:
 
     def _record_cancel(self, attempt: int) -> None:
         info = e.ErrorInfo(type="CancelledError", message="cancelled by the run's own code")
-        entry = e.StepFailed(step=self.key, digest=self.digest, attempt=attempt, error=info, cancelled=True)
-        self.drive.write_soon(entry, **self._over())
+        entry = e.StepFailed(
+            step=self.key, digest=self.digest, attempt=attempt, error=info, cancelled=True, usage=self.usage
+        )
+        self.drive.write_soon(entry, **self._over(), **self._paid(entry))
 
     async def _wait_until(self, at: int, attempt: int) -> None:
         wait_seconds = (at - self.drive.store.now()) / 1e6

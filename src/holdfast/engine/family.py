@@ -15,13 +15,15 @@ def cancel_post(run: RunId, reason: str) -> NewPost:
     return NewPost(run=run, kind=CANCEL, key=CANCEL, body=msgspec.json.encode(Control(reason=reason)), control=True)
 
 
-def farewells(row: RunRow, children: Iterable[RunId], ending: RunFinished) -> list[NewPost]:
+def farewells(
+    row: RunRow, children: Iterable[RunId], ending: RunFinished, spent: dict[str, int] | None = None
+) -> list[NewPost]:
     """Return what a run that ends tells its parent and the children that it leaves."""
     posts = [cancel_post(child, f"its parent {row.run} ended") for child in children]
     if row.parent is not None:
         body = Settlement(
             child=row.run, status=ending.status, value=ending.raw, blob=ending.blob, error=ending.error,
-            reason=ending.reason,
+            reason=ending.reason, spent=spent,
         )  # fmt: skip
         posts.append(NewPost(run=row.parent, kind=SETTLED, key=f"{SETTLED}/{row.run}", body=msgspec.json.encode(body)))
     return posts

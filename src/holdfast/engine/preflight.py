@@ -2,14 +2,13 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Final, TypeVar
 
 import msgspec
 
-from holdfast.core.checksum import StoredEntry
-from holdfast.core.checksum import Share
+from holdfast.core.checksum import Share, StoredEntry
 from holdfast.core.cursor import START, Cursor
 from holdfast.core.errors import Diverged, HoldfastError, NotFound, UnknownEntry
 from holdfast.core.ids import RunId

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Raw
 
 from holdfast.core import entry as e
+from holdfast.core.budget import STEPS, Budget
 from holdfast.core.codec import Codec, canonical
 from holdfast.core.errors import Damaged, Diverged, InvalidValue, NotFound, RunError
 from holdfast.core.ids import RunId
@@ -88,7 +89,7 @@ class Verb:
         info = e.ErrorInfo(type="CancelledError", message="cancelled by the run's own code")
         self._drive.write_soon(e.StepFailed(step=self.key, digest=self.digest, error=info, cancelled=True))
 
-    async def _wait(
+    async def wait(
         self, kind: str, due_at: int | None, takes: Callable[[Post], bool] | None, step: str | None = None, **rest: Any
     ) -> Any:
         """Wait, and record it if the run's own code cancels that."""
@@ -99,13 +100,16 @@ class Verb:
                 self._record_cancel()
             raise
 
-    def _due(self, after_seconds: float | None) -> int | None:
+    def due(self, after_seconds: float | None) -> int | None:
+        """Return when something ends that ends after so long."""
         return None if after_seconds is None else self._drive.store.now() + int(after_seconds * 1e6)
 
-    async def _begin(self, due_at: int | None, waits: Sequence[str]) -> int | None:
+    async def begin(self, due_at: int | None, waits: Sequence[str]) -> int | None:
         """Write that the wait begins, unless it had; return when it ends by itself."""
         if isinstance(self._answer, r.Waiting):
             return self._answer.due_at
+        if isinstance(self._answer, r.CLOSED):
+            return None
         entry = e.StepStarted(step=self.key, digest=self.digest, effect=Effect.REPEAT, due_at=due_at, waits=list(waits))
         await self._drive.write(entry)
         return due_at
@@ -116,8 +120,8 @@ class Verb:
         """Wait for a time."""
         if isinstance(self._answer, r.Recorded):
             return
-        due_at = await self._begin(self._due(due_after), [kind])
-        await self._wait(kind, due_at, None)
+        due_at = await self.begin(self.due(due_after), [kind])
+        await self.wait(kind, due_at, None)
         await self._drive.write(e.StepCompleted(step=self.key, digest=self.digest))
 
     async def receive(self, signals: Sequence[Signal[Any]], limit: float | None) -> tuple[Signal[Any], Any] | None:
@@ -128,15 +132,15 @@ class Verb:
             return None
         if isinstance(self._answer, r.Received):
             signal = by_name[self._answer.name]
-            return signal, await self._received(signal, self._answer)
-        due_at = await self._begin(self._due(limit), [f"signal {name}" for name in by_name])
+            return signal, await self.received(signal, self._answer)
+        due_at = await self.begin(self.due(limit), [f"signal {name}" for name in by_name])
 
         def takes(post: Post) -> bool:
             return post.kind == SIGNAL and msgspec.json.decode(post.body, type=SignalBody).name in by_name
 
         while True:
             names = ", ".join(by_name)
-            post = await self._wait("signal", due_at, takes, name=names, detail=names)
+            post = await self.wait("signal", due_at, takes, name=names, detail=names)
             if post is None:
                 await drive.write(e.StepCompleted(step=self.key, digest=self.digest))
                 return None
@@ -153,7 +157,8 @@ class Verb:
             await drive.write(entry, consumed=(post.seq,))
             return signal, value
 
-    async def _received(self, signal: Signal[Any], known: r.Received) -> Any:
+    async def received(self, signal: Signal[Any], known: r.Received | e.SignalReceived) -> Any:
+        """Return the value of a signal that was received."""
         drive, what = self._drive, f"signal {signal.name}"
         try:
             return await drive.answer(
@@ -167,45 +172,64 @@ class Verb:
 
     async def ask(self, text: str, show: Any, args: dict[str, Any] | None, limit: float | None) -> Decision:
         """Ask a person and wait for the decision."""
-        drive = self._drive
         if isinstance(self._answer, r.Decided):
-            return _decision(self._answer.entry)
-        if isinstance(self._answer, r.Asked):
-            due_at = self._answer.expires_at
-        else:
-            due_at = self._due(limit)
-            await self._put(text, show, args, due_at)
-        shown = self.digest
+            return decision_of(self._answer.entry)
+        due_at = await self.put(text, show, args, limit)
+        return decision_of(await self.decided(self.key, self.digest, due_at, text))
+
+    async def decided(self, step: str, shown: str, due_at: int | None, text: str) -> e.QuestionAnswered:
+        """Wait for the answer to what was asked in a step, and record it."""
+        drive = self._drive
 
         def takes(post: Post) -> bool:
             if post.kind != ANSWER:
                 return False
             body = msgspec.json.decode(post.body, type=AnswerBody)
             in_time = due_at is None or post.at < due_at
-            return in_time and body.step == self.key and body.shown == shown
+            return in_time and body.step == step and body.shown == shown
 
-        post = await self._wait("ask", due_at, takes, detail=text[:200])
+        post = await self.wait("ask", due_at, takes, step=step, detail=text[:200])
         if post is None:
-            entry = e.QuestionAnswered(step=self.key, yes=False, shown=shown, expired=True)
+            known = await self.closed_beside(step)
+            if isinstance(known, e.QuestionAnswered):
+                return known
+            entry = drive.closed[step] = e.QuestionAnswered(step=step, yes=False, shown=shown, expired=True)
             await drive.write(entry)
-        else:
-            body = msgspec.json.decode(post.body, type=AnswerBody)
-            entry = e.QuestionAnswered(
-                step=self.key, yes=body.yes, shown=shown, by=body.by, note=body.note, raw=body.args
-            )
-            await drive.write(entry, consumed=(post.seq,))
-        return _decision(entry)
+            return entry
+        body = msgspec.json.decode(post.body, type=AnswerBody)
+        entry = drive.closed[step] = e.QuestionAnswered(
+            step=step, yes=body.yes, shown=shown, by=body.by, note=body.note, raw=body.args
+        )
+        await drive.write(entry, consumed=(post.seq,))
+        drive.waits.settle(step)
+        return entry
 
-    async def _put(self, text: str, show: Any, args: dict[str, Any] | None, due_at: int | None) -> None:
+    async def closed_beside(self, step: str) -> Any:
+        """Return how another branch closed what this one waited for too, once that is on disk."""
+        known = self._drive.closed.get(step)
+        if known is not None:
+            await self._drive.write()
+        return known
+
+    async def put(self, text: str, show: Any, args: dict[str, Any] | None, limit: float | None) -> int | None:
+        """Ask a person, unless it was asked; return when it is decided by itself."""
         drive = self._drive
+        if isinstance(self._answer, r.Asked):
+            return self._answer.expires_at
+        if isinstance(self._answer, r.Decided):
+            return None
+        due_at = self.due(limit)
         value = {"show": show, "args": args}
         raw, blob, blobs, _ = store_value(_ANY, value, f"what {self.key} shows", drive.secrets)
         entry = e.QuestionAsked(step=self.key, text=text, shown=self.digest, expires_at=due_at, raw=raw, blob=blob)
         await drive.write(entry, blobs=blobs)
+        return due_at
 
     # Children
 
-    async def spawn(self, what: Durable[Any, *tuple[Any, ...]], body: bytes, labels: Mapping[str, str]) -> RunId:
+    async def spawn(
+        self, what: Durable[Any, *tuple[Any, ...]], body: bytes, labels: Mapping[str, str], budget: Budget | None
+    ) -> RunId:
         """Create a child in the commit that records it."""
         match self._answer:
             case r.Spawned(child=child):
@@ -216,23 +240,40 @@ class Verb:
                 spawned = e.ChildSpawned(step=self.key, child=child, name=what.name, digest=self.digest)
                 known = await take_up(self._drive, spawned)
             case _:
-                known = await self._create(what, body, labels)
+                known = await self._create(what, body, labels, budget)
         self._drive.on_spawn(what, known)
         return known
 
-    async def _create(self, what: Durable[Any, *tuple[Any, ...]], body: bytes, labels: Mapping[str, str]) -> RunId:
+    async def _create(
+        self, what: Durable[Any, *tuple[Any, ...]], body: bytes, labels: Mapping[str, str], budget: Budget | None
+    ) -> RunId:
         drive = self._drive
         row = drive.lease.row
         code, place = drive.version_of(what)
+        grant = await self._reserve(budget)
         start = Start(
             name=what.name, input=drive.secrets.redact(body), labels=drive.secrets.redact_labels(labels),
-            parent=row.run, root=row.root or row.run, code=code, place=place, pin=row.pin and bool(code),
+            parent=row.run, root=row.root or row.run, code=code, place=place, pin=row.pin and bool(code), budget=budget,
+            deadline_at=drive.purse.deadline if drive.purse is not None else None,
         )  # fmt: skip
         new = new_run(start, tenant=row.tenant, now=drive.store.now())
-        entry = e.ChildSpawned(step=self.key, child=new.row.run, name=what.name, digest=self.digest)
-        await drive.write(entry, children=(new,))
+        entry = e.ChildSpawned(step=self.key, child=new.row.run, name=what.name, digest=self.digest, grant=grant)
+        await drive.write(entry, children=(new,), **drive.paid(entry))
         drive.children[self.key] = new.row.run
         return new.row.run
+
+    async def _reserve(self, budget: Budget | None) -> dict[str, int] | None:
+        """Take what a child is given of this run's steps, where they are counted; return it."""
+        purse = self._drive.purse
+        if purse is None or not purse.counts_steps or budget is None or budget.steps is None:
+            return None
+        try:
+            await purse.hold(self._drive, self.key, budget.steps)
+        except asyncio.CancelledError:
+            if not self._drive.stopping:
+                self._record_cancel()
+            raise
+        return {STEPS: budget.steps}
 
     async def settled(self, step: str, child: RunId) -> e.ChildSettled:
         """Wait until a child has ended, and record how."""
@@ -241,17 +282,20 @@ class Verb:
         def takes(post: Post) -> bool:
             return post.kind == SETTLED and post.key == f"{SETTLED}/{child}"
 
-        post = await self._wait("child", None, takes, step=step, name=child, detail=child)
+        post = await self.wait("child", None, takes, step=step, name=child, detail=child)
         if post is None:
             return drive.settled[step]  # another branch waited for it too, and took it
         body = msgspec.json.decode(post.body, type=Settlement)
+        grant = drive.purse.grants.get(step) if drive.purse is not None else None
         entry = e.ChildSettled(
-            step=step, child=child, status=body.status, error=body.error, raw=body.value, blob=body.blob
-        )
-        await drive.write(entry, consumed=(post.seq,))
+            step=step, child=child, status=body.status, error=body.error, raw=body.value, blob=body.blob,
+            spent=dict(body.spent) if grant is not None and body.spent is not None else None,
+        )  # fmt: skip
+        await drive.write(entry, consumed=(post.seq,), **drive.paid(entry))
         drive.settled[step] = entry
         drive.children.pop(step, None)
         drive.waits.settle(step)
+        drive.waits.wake()
         return entry
 
 
@@ -318,6 +362,7 @@ class Child(Generic[R]):
             await self._drive.write(e.StepCompleted(step=verb.key, digest=verb.digest), posts=(sent,))
 
 
-def _decision(entry: e.QuestionAnswered) -> Decision:
+def decision_of(entry: e.QuestionAnswered) -> Decision:
+    """Return the decision that an entry holds."""
     args = _ARGS.decode(entry.raw) if bytes(entry.raw) != b"null" else None
     return Decision(yes=entry.yes, by=entry.by, note=entry.note, args=args, at=entry.at, expired=entry.expired)

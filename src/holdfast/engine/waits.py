@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from holdfast.core import entry as e
+from holdfast.core.budget import STEPS
 from holdfast.core.errors import Damaged, Lost, Parked
-from holdfast.core.post import CANCEL, CONTROLS, PAUSE, RESUME, Control
+from holdfast.core.post import CANCEL, CONTROLS, PAUSE, RAISE, RESUME, Control
 from holdfast.core.status import Status
+from holdfast.engine.budget import BUDGET, hear_raise
 from holdfast.store.value import Post
 
 if TYPE_CHECKING:
@@ -19,19 +21,23 @@ _LINGER_SECONDS: Final = 0.2
 """How long a run whose children are under way is kept before it is parked."""
 _LOOK_SECONDS: Final = 1.0
 _LEAVING: Final = "leave"
-_BY_INTEREST: Final = ("doubt", "ask", "signal", "child", "limit", "retry", "sleep")
+_BY_INTEREST: Final = ("doubt", "ask", "callback", "signal", "child", "limit", "retry", "sleep", BUDGET)
 """Of several waits the first of these gives the run's rest its name."""
 
 Takes = Callable[[Post], bool]
+Ready = Callable[[], bool]
 
 
 class Waiting:
     """One branch's wait."""
 
-    __slots__ = ("detail", "future", "said", "takes")
+    __slots__ = ("detail", "future", "ready", "said", "takes")
 
-    def __init__(self, said: e.Wait, detail: str, takes: Takes | None, future: "asyncio.Future[Post | None]") -> None:
-        self.said, self.detail, self.takes, self.future = said, detail, takes, future
+    def __init__(
+        self, said: e.Wait, detail: str, takes: Takes | None, ready: Ready | None,
+        future: "asyncio.Future[Post | None]",
+    ) -> None:  # fmt: skip
+        self.said, self.detail, self.takes, self.ready, self.future = said, detail, takes, ready, future
 
 
 class Waits:
@@ -79,9 +85,10 @@ class Waits:
     # Waiting
 
     async def until(
-        self, kind: str, step: str, *, due_at: int | None, name: str = "", detail: str = "", takes: Takes | None = None
-    ) -> Post | None:
-        """Return the post that ends the wait, or None when its time has come.
+        self, kind: str, step: str, *, due_at: int | None, name: str = "", detail: str = "", takes: Takes | None = None,
+        ready: Ready | None = None,
+    ) -> Post | None:  # fmt: skip
+        """Return the post that ends the wait, or None when its time has come or it is `ready` to end.
 
         Raises:
             Parked: the run rests; its code is left here.
@@ -93,7 +100,7 @@ class Waits:
         if self._drive.cancel_asked and not self._drive.cancel_told:
             # What it had left when it was told is still open, and is left again.
             loop.call_soon(self._drive.tell_cancel)
-        waiting = Waiting(e.Wait(kind, step, name, due_at), detail, takes, loop.create_future())
+        waiting = Waiting(e.Wait(kind, step, name, due_at), detail, takes, ready, loop.create_future())
         self._waiting.append(waiting)
         self._since = loop.time()
         if self._task is None:
@@ -192,6 +199,9 @@ class Waits:
             if waiting.said.kind == _LEAVING and not self._drive.handing:
                 waiting.future.set_result(None)
                 continue
+            if waiting.ready is not None and waiting.ready():
+                waiting.future.set_result(None)
+                continue
             found = next((post for post in posts if self._fits(waiting, post)), None)
             if found is not None:
                 self._taken.add(found.seq)
@@ -236,6 +246,13 @@ class Waits:
                 Status.PAUSED, "paused", detail=asked.reason, waits=waits, consumed=sorted(drive.heeded)
             )
         first = min(self._waiting, key=lambda waiting: _BY_INTEREST.index(waiting.said.kind))
+        if first.said.kind == BUDGET:
+            # Last of all: no branch can go on without more.
+            return await drive.park(
+                Status.EXHAUSTED, STEPS, step=first.said.step, detail=first.detail, waits=waits
+            )  # fmt: skip
+        if drive.purse is not None and drive.purse.deadline is not None:
+            soonest = min(soonest, drive.purse.deadline) if soonest is not None else drive.purse.deadline
         return await drive.park(
             Status.WAITING, first.said.kind, due_at=soonest, step=first.said.step, detail=first.detail, waits=waits
         )
@@ -272,6 +289,11 @@ class Waits:
         pausing = bool(pauses) and pauses[-1].kind == PAUSE and ends is None and not drive.cancel_asked
         drive.pausing = pauses[-1] if pausing else None
         drive.handing = pausing or drive.draining()
+        for post in controls:
+            if post.kind == RAISE:
+                self._taken.add(post.seq)
+                await hear_raise(drive, post)
+                self.wake()
         if ends is not None and not drive.cancel_asked:
             await self._cancel(ends)
 

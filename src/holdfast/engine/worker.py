@@ -4,10 +4,13 @@ import asyncio
 from collections import Counter
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from holdfast.core import limits
 from holdfast.core.errors import Lost, StoreError, StoreRefused, StoreUnavailable
 from holdfast.core.ids import RunId, WorkerId
 from holdfast.core.post import CANCEL
+from holdfast.core.status import Status
 from holdfast.engine.app import App
 from holdfast.engine.contender import Contender, Told, nobody
 from holdfast.engine.course import end, follow, quarantine
@@ -215,13 +218,18 @@ class Worker:
         await self._end_unserved()
 
     async def _end_unserved(self) -> None:
-        """End the runs whose end was asked for and whose code nobody has, for two looks in a row."""
+        """End the runs whose end was asked for, and write what others were raised by, whose code nobody has.
+
+        For two looks in a row, since a worker may be about to come.
+        """
         if self._only is not None or not self._may_take:
             return
         served = self._contender.served | set(self._app.serves())
         which = RunFilter(unheard=True, posted=CANCEL, but=sorted(served), limit=_UNSERVED_AT_ONCE)
+        spent = replace(which, posted=None, status=Status.EXHAUSTED)
         try:
-            found = {row.run: row.name for row in await self._store.list(which) if not row.damage}
+            rows = [*await self._store.list(which), *await self._store.list(spent)]
+            found = {row.run: row.name for row in rows if not row.damage}
             before, self._unserved = self._unserved, set(found)
             for run in before & set(found):
                 for lease in await self._store.claim(self.id, {found[run]: ""}, limit=1, runs=[run]):

@@ -129,9 +129,7 @@ class Journal:
             **rest,
         )
 
-    async def transact(
-        self, work: Callable[[Transaction], Entry], *, deadline_seconds: float, freed: Sequence[str] = ()
-    ) -> Outcome:
+    async def transact(self, work: Callable[[Transaction], Entry], *, deadline_seconds: float, **rest: Any) -> Outcome:
         """Call `work` in a transaction of the store and append the entry it returns there.
 
         What `work` raises is raised here, and nothing was written.
@@ -142,7 +140,7 @@ class Journal:
 
         def run(transaction: Transaction) -> Commit:
             self._seq, self._head = seq, head
-            return self._commit_of((*noted, work(transaction)), (), None, True, {"freed": freed})
+            return self._commit_of((*noted, work(transaction)), (), None, True, rest)
 
         try:
             outcome = await self._store.transact(self._lease, run, deadline_seconds=deadline_seconds)

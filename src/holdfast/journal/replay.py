@@ -406,6 +406,11 @@ class Replay:
         record = self._by_key.get(key)
         return record.answer.entry if record is not None and isinstance(record.answer, Settled) else None
 
+    def closing(self, key: str) -> Answer | None:
+        """Return how a step ended, if the journal knows."""
+        record = self._by_key.get(key)
+        return record.answer if record is not None and isinstance(record.answer, CLOSED) else None
+
     def is_told(self, branch: str, keys: Sequence[str]) -> bool:
         """Say whether the code that asks for one of `keys` next was told here that the run shall end.
 

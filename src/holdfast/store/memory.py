@@ -4,14 +4,17 @@ from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, S
 from copy import copy
 from hashlib import sha256
 from itertools import accumulate, count
+from secrets import token_bytes
 from typing import Any, Generic, TypeVar
 
 import apsw
 from msgspec.structs import replace
 
 from holdfast.core import limits
+from holdfast.core.budget import Account
 from holdfast.core.checksum import ZERO, Share, StoredEntry, owner_of
 from holdfast.core.cursor import Cursor
+from holdfast.core.entry import BudgetMove
 from holdfast.core.errors import Damaged, NotFound
 from holdfast.core.ids import Fence, RunId, WorkerId, new_worker_id
 from holdfast.core.limit import Limit
@@ -97,10 +100,11 @@ class MemoryStore:
         self._workers: dict[WorkerId, WorkerRow] = {}
         self._versions: dict[tuple[str, str], CodeVersion] = {}
         self._cursors: dict[tuple[str, str], tuple[str, bytes]] = {}
-        self._budgets: dict[tuple[RunId, str], tuple[int, int, int, bool]] = {}
+        self._budgets: dict[tuple[RunId, str], Account] = {}
         self._tickets = Tickets(self._lives)
         self._bells = Bells()
         self._user: apsw.Connection | None = None
+        self._secret = token_bytes(32)
 
     def twin(self, *, clock: Clock) -> "MemoryStore":
         """Return a store of the same contents, as whoever opens it after a crash would find them."""
@@ -110,7 +114,7 @@ class MemoryStore:
                 setattr(
                     twin, name, {key: list(held) if isinstance(held, list) else held for key, held in value.items()}
                 )
-            elif isinstance(value, set | str | int):
+            elif isinstance(value, set | str | int | bytes):
                 setattr(twin, name, copy(value))
         if self._user is not None:
             twin._user = apsw.Connection(":memory:")
@@ -141,6 +145,7 @@ class MemoryStore:
             self._keys[row.tenant, row.key] = row
         self._entries[row.run], self._posts[row.run], self._chunks[row.run] = [new.first], [], []
         self._add_blobs(row, new.blobs)
+        self._move(row, new.budget)
         point.reached("after")
         self._bells.ring(None)
         return Created(row, Lease(row, owner, row.fence, "started", new.first) if owner else None)
@@ -243,15 +248,16 @@ class MemoryStore:
         for post in change.posts:
             self._post(post)
         self._consumed |= {(row.run, seq) for seq in change.consumed}
-        for move in change.budget:
-            total, reserved, spent, unknown = self._budgets.get((row.run, move.channel), (0, 0, 0, False))
-            self._budgets[row.run, move.channel] = (
-                total + move.total, reserved + move.reserved, spent + move.spent, unknown or move.unknown
-            )  # fmt: skip
+        self._move(row, change.budget)
         if change.cursor is not None and row.conversation is not None:
             self._cursors[row.tenant, row.conversation] = change.cursor
         if change.freed:
             self._wake(self._tickets.free(row.run, row.fence, change.freed, self.now()))
+
+    def _move(self, row: RunRow, moves: Sequence[BudgetMove]) -> None:
+        for move in moves:
+            known = self._budgets.get((row.run, move.channel), Account())
+            self._budgets[row.run, move.channel] = known.after(move)
 
     def _add_blobs(self, row: RunRow, blobs: Sequence[NewBlob]) -> None:
         added = {(row.tenant, blob.digest): blob.body for blob in blobs}
@@ -520,6 +526,12 @@ class MemoryStore:
 
     async def describe(self) -> Mapping[str, str]:
         return {"driver": "memory"}
+
+    async def budget(self, run: RunId) -> Mapping[str, Account]:
+        return {channel: account for (of, channel), account in self._budgets.items() if of == run}
+
+    async def secret(self) -> bytes:
+        return self._secret
 
     async def raise_epoch(self) -> int:
         self.epoch += 1

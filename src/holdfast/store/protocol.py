@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from holdfast.core import limits
+from holdfast.core.budget import Account
 from holdfast.core.cursor import Cursor
 from holdfast.core.ids import RunId, WorkerId
 from holdfast.core.limit import Limit
@@ -296,6 +297,18 @@ class Store(Protocol):
 
     async def describe(self) -> Mapping[str, str]:
         """Return what keeps the promises here: driver, version, settings; a write was tried on the way."""
+        ...
+
+    async def budget(self, run: RunId) -> Mapping[str, Account]:
+        """Return a run's accounts, by channel; empty for one without a budget."""
+        ...
+
+    async def secret(self) -> bytes:
+        """Return what callback tokens are made with: the store's own, the same for its whole life, never shown.
+
+        Raises:
+            StoreRefused: damage has taken it.
+        """
         ...
 
     async def raise_epoch(self) -> int:

@@ -1,12 +1,14 @@
 """A run's row in SQLite, its CRC, and its form in the domain."""
 
 import struct
+from collections.abc import Sequence
 from typing import Any, Final
 from zlib import crc32
 
 import msgspec
 
-from holdfast.core.errors import Damaged
+from holdfast.core.budget import Account
+from holdfast.core.errors import Damaged, StoreRefused
 from holdfast.core.ids import Fence, RunId, WorkerId, id_bytes, id_text
 from holdfast.core.status import Status
 from holdfast.store.value import Lease, NewRun, Post, RowChange, RunRow
@@ -31,6 +33,7 @@ UNHEARD: Final = (
 )
 """Of runs that nobody drives: those that were asked for something and have not seen it."""
 POSTS: Final = "SELECT seq, kind, key, control, at, consumed, enc, guard, body FROM hf_posts "
+SECRET_BYTES: Final = 32
 INBOX_FACTOR: Final = 1_000_003
 CONTROL_FACTOR: Final = 1009
 """The inbox's counters, each times its factor, add up to `inbox_sum`."""
@@ -198,6 +201,24 @@ def read_post(run: RunId, values: tuple[Any, ...], *, numbered: bool = True) -> 
     if not sound:
         raise Damaged(run=run, seq=None, what=f"post {seq} of its inbox does not match its checksum")
     return Post(seq=seq, kind=kind, key=key, body=body, at=at)
+
+
+def accounts_of(rows: Sequence[tuple[Any, ...]]) -> dict[str, Account]:
+    """Return a run's accounts, from their rows."""
+    return {
+        channel: Account(total, reserved, spent, bool(unknown)) for channel, total, reserved, spent, unknown in rows
+    }
+
+
+def checked_secret(rows: Sequence[tuple[Any, ...]]) -> bytes:
+    """Return the store's secret, from the only row of its table.
+
+    Raises:
+        StoreRefused: there is none that could be used.
+    """
+    if len(rows) != 1 or not isinstance(rows[0][0], bytes) or len(rows[0][0]) != SECRET_BYTES:
+        raise StoreRefused("the store has lost the secret that its callback tokens are made with")
+    return rows[0][0]
 
 
 def post_guard(run: bytes, seq: int, kind: str, key: str, control: int, at: int, enc: int, body: bytes) -> int:

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Raw
 
 from holdfast.core import limits
+from holdfast.core.budget import DEADLINE, Budget, opening
 from holdfast.core.checksum import ZERO, StoredEntry, checksum
 from holdfast.core.codec import NULL
 from holdfast.core.entry import BlobRef, RunStarted, encode_body
@@ -31,6 +32,9 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
     delay_seconds: float = 0.0
     parent: RunId | None = None
     root: RunId | None = None
+    budget: Budget | None = None
+    deadline_at: int | None = None
+    """The parent's, which a child has too unless its own comes before."""
 
 
 def new_run(start: Start, *, tenant: str, now: int) -> NewRun:
@@ -45,6 +49,7 @@ def new_run(start: Start, *, tenant: str, now: int) -> NewRun:
     labels = checked_labels(start.labels)
     run, digest = new_run_id(), sha256(start.input).hexdigest()
     due_at = now + int(start.delay_seconds * 1e6)
+    granted = _granted(start, now)
     inline = len(start.input) <= limits.INLINE_BYTES
     entry = RunStarted(
         name=start.name,
@@ -57,6 +62,7 @@ def new_run(start: Start, *, tenant: str, now: int) -> NewRun:
         code=start.code,
         pin=start.pin,
         labels=labels,
+        budget=granted or None,
         due_at=due_at if start.delay_seconds else None,
         raw=Raw(start.input) if inline else NULL,
         blob=None if inline else BlobRef(digest, len(start.input)),
@@ -68,10 +74,19 @@ def new_run(start: Start, *, tenant: str, now: int) -> NewRun:
     )  # fmt: skip
     row = RunRow(
         run=run, number=0, tenant=tenant, name=start.name, digest=digest, created_at=now, updated_at=now, key=start.key,
-        code=start.code, pin=start.pin, labels=labels, due_at=due_at,
+        code=start.code, pin=start.pin, labels=labels, due_at=min(due_at, granted.get(DEADLINE, due_at)),
         parent=start.parent, root=start.root, refused=begun(start.code, start.place, pin=start.pin),
     )  # fmt: skip
-    return NewRun(row=row, first=first, blobs=() if inline else (NewBlob(digest, start.input),))
+    blobs = () if inline else (NewBlob(digest, start.input),)
+    return NewRun(row=row, first=first, blobs=blobs, budget=opening(granted))
+
+
+def _granted(start: Start, now: int) -> dict[str, int]:
+    """Return the budget of a new run: its own, with its parent's deadline if that comes first."""
+    granted = start.budget.granted(now) if start.budget is not None else {}
+    if start.deadline_at is not None:
+        granted[DEADLINE] = min(start.deadline_at, granted.get(DEADLINE, start.deadline_at))
+    return granted
 
 
 def checked_labels(labels: Mapping[str, str]) -> dict[str, str]:

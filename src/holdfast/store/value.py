@@ -75,6 +75,8 @@ class NewRun(Struct, frozen=True, kw_only=True):
     row: RunRow
     first: StoredEntry
     blobs: Sequence["NewBlob"] = ()
+    budget: Sequence[BudgetMove] = ()
+    """What its accounts are opened with."""
 
 
 class NewFork(Struct, frozen=True, kw_only=True):

@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.core import limits
+from holdfast.core.budget import Account
 from holdfast.core.cursor import Cursor
 from holdfast.core.errors import Damaged, NotFound, StoreUnavailable
 from holdfast.core.ids import RunId, WorkerId, id_text
@@ -29,12 +30,12 @@ from holdfast.store.postgres.limiting import TurnOp
 from holdfast.store.postgres.opening import MICROS, prepare
 from holdfast.store.postgres.ops import ChunkOp, CommitOp, CreateOp, Taken
 from holdfast.store.postgres.reading import Reader
-from holdfast.store.postgres.rich import POST, Rich, post_values
+from holdfast.store.postgres.rich import BUDGET, POST, Rich, post_values
 from holdfast.store.postgres.slots import Slots
 from holdfast.store.postgres.transacting import Transactions
 from holdfast.store.postgres.writer import Lane
 from holdfast.store.protocol import Pending, Transaction
-from holdfast.store.rows import Seal, read_row
+from holdfast.store.rows import Seal, accounts_of, checked_secret, read_row
 from holdfast.store.value import (
     BaseMoved,
     Commit,
@@ -433,6 +434,12 @@ class PostgresStore:
         return {
             "driver": "postgres", "version": version, "address": str(self._address), "fsync": fsync, "commits": commits
         }  # fmt: skip
+
+    async def budget(self, run: RunId) -> Mapping[str, Account]:
+        return accounts_of(await self._reader.rows(BUDGET, leasing.by_id([run])))
+
+    async def secret(self) -> bytes:
+        return checked_secret(await self._reader.rows("SELECT secret FROM hf_store"))
 
     async def raise_epoch(self) -> int:
         async with self._reader.connection() as connection:

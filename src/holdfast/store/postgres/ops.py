@@ -142,8 +142,8 @@ class CreateOp:
 
     @property
     def alone(self) -> bool:
-        """True when blobs come with it."""
-        return bool(self.new.blobs)
+        """True when blobs or a budget come with it."""
+        return bool(self.new.blobs or self.new.budget)
 
     def created(self) -> Created:
         """Return what its caller is told once it is on disk."""

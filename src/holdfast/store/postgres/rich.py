@@ -41,6 +41,15 @@ _BUDGET: Final = """
        reserved = b.reserved + excluded.reserved, spent = b.spent + excluded.spent,
        unknown = b.unknown OR excluded.unknown
 """
+# Asked for twice, since the first answer was lost, it is opened once.
+_OPEN: Final = """
+    INSERT INTO hf_budgets (run, channel, total, reserved, spent, unknown)
+    VALUES ($1::bigint, $2::text, $3::bigint, 0, 0, false) ON CONFLICT DO NOTHING
+"""
+BUDGET: Final = """
+    SELECT b.channel, b.total, b.reserved, b.spent, b.unknown FROM hf_budgets b JOIN hf_runs r ON r.number = b.run
+     WHERE r.run = ANY($1)
+"""
 _CURSOR: Final = """
     INSERT INTO hf_conversations (tenant, conversation, last_turn, harness, cursor)
     VALUES ($1::text, $2::text, 0, $3::text, $4::bytea)
@@ -70,6 +79,12 @@ def blob_call(row: RunRow, entries: Sequence[StoredEntry], blobs: Sequence[NewBl
     # Whichever of the entries names them: a fork that has the last of a few must not lose what the first one stored.
     at, seq = entries[-1].at, entries[0].seq
     return _BLOBS, [row.tenant, at, digests, Bytes(list(kept.values())), row.number, seq]
+
+
+def _with_creation(op: CreateOp) -> list[Statement]:
+    """Return what is written with a new run beside its row and its first entry."""
+    blobs = [blob_call(op.row, [op.new.first], op.new.blobs)] if op.new.blobs else []
+    return [*blobs, *((_OPEN, [op.row.number, move.channel, move.total]) for move in op.new.budget)]
 
 
 class Rich:
@@ -105,8 +120,8 @@ class Rich:
         rows = await (await connection.execute(self._names(statement), values, binary=True)).fetchall()
         (outcome,) = create_outcomes([op], rows)
         if isinstance(outcome, Created):
-            statement, given = blob_call(op.row, [op.new.first], op.new.blobs)
-            await connection.execute(self._names(statement), given)
+            for statement, given in _with_creation(op):
+                await connection.execute(self._names(statement), given)
         return outcome
 
     def write(self, connection: Plain, op: CommitOp) -> Any:
@@ -132,9 +147,7 @@ class Rich:
             made.append(blob_call(row, change.entries, change.blobs))
         for child in change.children:
             creation = CreateOp(child, self._take_number(), None, None)
-            made.append(create_call([creation]))
-            if child.blobs:
-                made.append(blob_call(creation.row, [child.first], child.blobs))
+            made += [create_call([creation]), *_with_creation(creation)]
         if change.posts:
             made.append((POST, post_values(change.posts, at)))
         for move in change.budget:

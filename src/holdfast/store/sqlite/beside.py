@@ -1,9 +1,10 @@
-"""What stands beside a run's entries: posts, chunks and blobs."""
+"""What stands beside a run's entries: posts, chunks, blobs and its budget."""
 
 from collections.abc import Sequence
 from typing import Final
 
 from holdfast.core.checksum import StoredEntry
+from holdfast.core.entry import BudgetMove
 from holdfast.core.errors import Damaged, NotFound
 from holdfast.core.ids import RunId, id_bytes
 from holdfast.store.rows import CONTROL_FACTOR, INBOX_FACTOR, POSTS, post_guard, read_post
@@ -15,6 +16,15 @@ _COUNT_POST: Final = f"""
     UPDATE hf_runs SET inbox_seq = ?1, control_seq = ?2,
            inbox_sum = inbox_sum + (?1 - inbox_seq) * {INBOX_FACTOR} + (?2 - control_seq) * {CONTROL_FACTOR}
      WHERE number = ?3
+"""
+_MOVE: Final = """
+    INSERT INTO hf_budgets (run, channel, total, reserved, spent, unknown) VALUES (?, ?, ?, ?, ?, ?)
+    ON CONFLICT (run, channel) DO UPDATE SET total = total + excluded.total, reserved = reserved + excluded.reserved,
+       spent = spent + excluded.spent, unknown = max(unknown, excluded.unknown)
+"""
+BUDGET: Final = """
+    SELECT b.channel, b.total, b.reserved, b.spent, b.unknown FROM hf_budgets b JOIN hf_runs r ON r.number = b.run
+     WHERE r.run = ?
 """
 
 
@@ -104,3 +114,9 @@ def require_posted(posted: Posted | None, run: RunId) -> Posted:
     if posted is None:
         raise NotFound(f"run {run}")
     return posted
+
+
+def move_budget(db: Db, number: int, moves: Sequence[BudgetMove]) -> None:
+    """Move a run's accounts, which are opened by their first move."""
+    for move in moves:
+        db.rows(_MOVE, (number, move.channel, move.total, move.reserved, move.spent, int(move.unknown)))

@@ -9,7 +9,7 @@ from holdfast.core.ids import RunId
 from holdfast.store.bell import Bells
 from holdfast.store.page import ending
 from holdfast.store.rows import Seal
-from holdfast.store.sqlite.beside import add_blobs, add_post, drop_chunks
+from holdfast.store.sqlite.beside import add_blobs, add_post, drop_chunks, move_budget
 from holdfast.store.sqlite.creating import create
 from holdfast.store.sqlite.database import Db
 from holdfast.store.sqlite.limiting import free
@@ -101,14 +101,8 @@ class CommitOp:
         for seq in change.consumed:
             taken = change.entries[-1].seq if change.entries else change.after
             db.rows(_CONSUME, (taken, row.number, seq))
-        for move in change.budget:
-            db.rows(
-                "INSERT INTO hf_budgets (run, channel, total, reserved, spent, unknown) VALUES (?, ?, ?, ?, ?, ?) "
-                "ON CONFLICT (run, channel) DO UPDATE SET total = total + excluded.total, "
-                "reserved = reserved + excluded.reserved, spent = spent + excluded.spent, "
-                "unknown = max(unknown, excluded.unknown)",
-                (row.number, move.channel, move.total, move.reserved, move.spent, int(move.unknown)),
-            )
+        if change.budget:
+            move_budget(db, row.number, change.budget)
         if change.cursor is not None and row.conversation is not None:
             db.rows(
                 "INSERT INTO hf_conversations (tenant, conversation, last_turn, harness, cursor) "

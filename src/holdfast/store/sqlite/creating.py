@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from holdfast.core.ids import WorkerId, id_bytes
 from holdfast.store.rows import FIXED, MOVING, first_row, fixed_of, guard, moving_of, seal
-from holdfast.store.sqlite.beside import add_blobs
+from holdfast.store.sqlite.beside import add_blobs, move_budget
 from holdfast.store.sqlite.database import Db
 from holdfast.store.sqlite.lookup import find_key, find_run
 from holdfast.store.value import Created, Existing, KeyTaken, Lease, NewRun, RunRow
@@ -36,6 +36,8 @@ def create(db: Db, new: NewRun, worker: WorkerId | None, at: int) -> Created | E
     db.entries.append((number, *new.first))
     if new.blobs:
         add_blobs(db, row, [new.first], new.blobs)
+    if new.budget:
+        move_budget(db, number, new.budget)
     if owner is None or worker is None:
         return Created(row, None)
     row = replace(row, owner=worker)

@@ -12,15 +12,16 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.core import limits
+from holdfast.core.budget import Account
 from holdfast.core.cursor import Cursor
 from holdfast.core.errors import Damaged, StoreError
-from holdfast.core.ids import RunId, WorkerId, id_text, is_id
+from holdfast.core.ids import RunId, WorkerId, id_bytes, id_text, is_id
 from holdfast.core.limit import Limit
 from holdfast.core.version import CodeVersion
 from holdfast.store.bell import Bell, Bells
 from holdfast.store.clock import Clock, system_clock
 from holdfast.store.protocol import Pending, Transaction
-from holdfast.store.rows import Seal, first_row, read_post
+from holdfast.store.rows import Seal, accounts_of, checked_secret, first_row, read_post
 from holdfast.store.sqlite import beside, creating, deleting, enrolling, forking, guard, leasing, limiting
 from holdfast.store.sqlite.commit import CommitOp
 from holdfast.store.sqlite.connection import connect, prepare, translated
@@ -441,6 +442,14 @@ class SqliteStore:
 
         found: dict[str, str] = await self._writer.submit(Do(look))
         return {"driver": "sqlite", "version": apsw.sqlite_lib_version(), "path": self._path, **found}
+
+    async def budget(self, run: RunId) -> Mapping[str, Account]:
+        with self._reader.one() as connection:
+            return accounts_of(fetch(connection, beside.BUDGET, (id_bytes(run),)))
+
+    async def secret(self) -> bytes:
+        with self._reader.one() as connection:
+            return checked_secret(fetch(connection, "SELECT secret FROM hf_store"))
 
     async def raise_epoch(self) -> int:
         self._epoch = await self._writer.submit(

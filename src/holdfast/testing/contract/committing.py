@@ -6,6 +6,7 @@ from hashlib import sha256
 
 import pytest
 
+from holdfast.core.budget import Account, Budget
 from holdfast.core.cursor import Cursor
 from holdfast.core.entry import BudgetMove
 from holdfast.core.errors import NotFound
@@ -184,6 +185,34 @@ class CommitContract:
         assert await store.blob(pen.lease.row.tenant, blob.digest) == blob.body
         assert await self.budget_of(store, run, "tokens") == (100, 10, 5, False)
         assert await self.cursor_of(store, pen.lease.row.tenant, "chat") == ("native", b'"c1"')
+
+    async def test_a_run_is_created_with_its_accounts(self, store: Store) -> None:
+        """By itself or by its parent's commit; a key that is known opens none again, and no other run has them."""
+        worker = await a_worker(store)
+        grant = Budget(steps=10, deadline=60)
+        new = a_run(store, key="once", budget=grant)
+        for _ in range(2):
+            await store.create(new, worker=worker)
+        opened = {"steps": Account(total=10), "deadline": Account(total=new.row.created_at + 60_000_000)}
+        assert await store.budget(new.row.run) == opened
+        pen = Pen(store, await a_lease(store, worker))
+        child, large = a_run(store, budget=grant), a_run(store, budget=grant, input=b'"' + b"x" * 70_000 + b'"')
+        assert isinstance(await store.commit(pen.lease, pen.next("spawned", children=[child, large])), Committed)
+        assert await store.budget(child.row.run) == await store.budget(large.row.run) == opened
+        assert await store.budget(pen.lease.row.run) == {}
+        soon = store.create_soon(a_run(store, budget=grant), worker=worker)
+        if soon is not None:
+            assert set(await store.budget((await soon[1]).row.run)) == {"steps", "deadline"}
+
+    async def test_accounts_are_read_as_they_were_moved(self, store: Store) -> None:
+        """By channel, with what is free of each."""
+        pen = Pen(store, await a_lease(store, budget=Budget(steps=10)))
+        moves = [BudgetMove(channel="steps", reserved=4, spent=1), BudgetMove(channel="steps", total=5, unknown=True)]
+        for move in moves:
+            assert isinstance(await store.commit(pen.lease, pen.next("move", budget=[move])), Committed)
+        account = (await store.budget(pen.lease.row.run))["steps"]
+        assert account == Account(total=15, reserved=4, spent=1, unknown=True)
+        assert account.free == 10
 
     async def test_budget_moves_add_up_per_channel(self, store: Store) -> None:
         """Moves are sums, and an unknown spend marks its channel for good."""

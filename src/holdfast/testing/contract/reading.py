@@ -30,6 +30,13 @@ from holdfast.testing.contract.story import (
 class ReadContract:
     """Every reader sees the same stored bytes for the same number, in pages of bounded size."""
 
+    async def test_a_store_has_a_secret_that_stays(self, store: Store) -> None:
+        """What is made with it can be checked by whoever has the store open, and by nobody else."""
+        secret = await store.secret()
+        assert len(secret) == 32
+        assert len(set(secret)) > 8
+        assert await store.secret() == secret
+
     async def test_a_page_ends_at_the_most_entries_it_may_hold(self, store: Store) -> None:
         """A reader's memory is bounded by count, and the pages join without a gap or a repeat."""
         pen = Pen(store, await a_lease(store))

@@ -24,7 +24,7 @@ def a_run(store: Store, *, conversation: str | None = None, parent: RunId | None
     tenant = start.pop("tenant", TENANT)
     asked = Start(**{"name": NAME, "input": b"{}", "code": CODE, **start})
     new = new_run(asked, tenant=tenant, now=store.now())
-    return NewRun(row=replace(new.row, conversation=conversation, parent=parent), first=new.first, blobs=new.blobs)
+    return replace(new, row=replace(new.row, conversation=conversation, parent=parent))
 
 
 async def a_worker(store: Store) -> WorkerId:

@@ -1,0 +1,110 @@
+"""Process death around tokens and budgets: a tree that spends dies around each of its writes, and nothing is lost."""
+
+import shutil
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from holdfast.testing.killer import AtPoint, Killer, TrialFailed
+from tests.chaos.homes import home
+from tests.chaos.kills import SEAM, scratch
+from tests.chaos.purse import Told, play, tokens_of
+from tests.rigs.server import Server, in_schema
+
+Places = tuple[tuple[Killer, Path, str], ...]
+"""Two places to die at, one for each core: who kills there, a folder, and where the store lives."""
+_PRELOAD = ("tests.chaos.purse", "structlog", "holdfast.testing.killer")
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def places(request: pytest.FixtureRequest) -> Iterator[Places]:
+    """Two places on each database."""
+    with (
+        scratch() as folder,
+        Killer(preload=_PRELOAD, seam=SEAM, timeout_seconds=60) as one,
+        Killer(preload=_PRELOAD, seam=SEAM, timeout_seconds=60) as other,
+    ):
+        addresses = [str(folder / "1" / "store"), str(folder / "2" / "store")]
+        if request.param == "postgresql":
+            server: Server = request.getfixturevalue("postgres_server")
+            addresses = [in_schema(server.database(name), "hf") for name in ("purse_one", "purse_two")]
+        yield (one, folder / "1", addresses[0]), (other, folder / "2", addresses[1])
+
+
+def trial(
+    killer: Killer, folder: Path, place: str, deaths: Sequence[AtPoint], *, broken: bool = False
+) -> tuple[Told, int, int]:
+    """Let a fresh tree die these deaths, see it to its end, and return that, its deaths and its points."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    home(place).clear()
+    ledger = folder / "ledger"
+    died = sum(killer.run(play, place, str(ledger), broken, die=death).killed for death in deaths)
+    outcome = killer.run(play, place, str(ledger), broken)
+    told: Told = outcome.result()
+    sent = tokens_of(ledger)
+    assert {to: len(tokens) for to, tokens in sent.items()} == {"bank": 1, "boss": 1}, "a token has changed"
+    return told, died, outcome.points
+
+
+def conserved(told: Told) -> None:
+    """Check that in every run total = free + reserved + spent, and that what was recorded was paid, once."""
+    assert told.findings == ()
+    assert told.unpaid == ()
+    for _, total, free, reserved, spent in told.accounts:
+        assert total == free + reserved + spent
+        assert min(free, reserved, spent) >= 0
+        assert reserved == 0, "it has ended, and nothing is open"
+
+
+def test_a_tree_that_spends_and_waits_for_tokens_ends_as_if_unbroken(places: Places) -> None:
+    """Whichever write it dies around: the same tokens, answers and facts, and each step is paid once."""
+    unbroken, _, points = trial(*places[0], [])
+    conserved(unbroken)
+    assert unbroken.accounts == (("clerk", 6, 2, 0, 4), ("spend", 10, 0, 0, 10))
+    assert points > 80
+    stride = 2 if "://" in places[0][2] else 1
+
+    def play_half(half: int) -> tuple[int, list[str]]:
+        deaths, wrong = 0, []
+        for nth in range(1 + half * stride, points + 1, 2 * stride):
+            try:
+                told, died, _ = trial(*places[half], [AtPoint(nth)])
+                conserved(told)
+                assert told == unbroken
+                deaths += died
+            except (AssertionError, TrialFailed) as error:
+                wrong.append(f"{nth}: {error}")
+        return deaths, wrong
+
+    with ThreadPoolExecutor(2) as threads:
+        played = list(threads.map(play_half, range(2)))
+    wrong = [one for _, failed in played for one in failed]
+    assert not wrong, f"{len(wrong)} of {points} trials failed\n" + "\n".join(wrong[:3])
+    assert sum(deaths for deaths, _ in played) >= 0.8 * points / stride
+
+
+def test_a_recovery_that_dies_loses_nothing_either(places: Places) -> None:
+    """A second death soon after the first, while the tree is taken up again."""
+    unbroken, _, points = trial(*places[0], [])
+    for nth in range(5, points, 24 if "://" in places[0][2] else 9):
+        told, died, _ = trial(*places[0], [AtPoint(nth), AtPoint(1 + nth % 11)])
+        conserved(told)
+        assert told == unbroken
+        assert died
+
+
+def test_the_checker_sees_a_step_that_is_paid_apart_from_its_fact(places: Places) -> None:
+    """A twin that pays in a commit of its own pays twice where it dies between the two: some death must show it."""
+    unbroken, _, points = trial(*places[0], [], broken=True)
+    conserved(unbroken)
+    caught = 0
+    for nth in range(8, points // 2):
+        try:
+            conserved(trial(*places[0], [AtPoint(nth)], broken=True)[0])
+        except AssertionError:
+            caught += 1
+            break
+    assert caught
