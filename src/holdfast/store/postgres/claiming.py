@@ -50,15 +50,19 @@ class Claims:
             return sorted(rows, key=lambda item: order[item[0].run])[:limit]
         found = await self._found(serves, limit, suspicious=False)
         if suspects and len(found) < limit:
-            suspicious = await self._found(serves, leasing.ENOUGH, suspicious=True)
-            found += sorted(suspicious, key=lambda item: 0 if item[0].damage else item[0].stalls)[:1]
+            found += await self._found(serves, 1, suspicious=True)
         return found
 
     async def _found(self, serves: Mapping[str, str], limit: int, *, suspicious: bool) -> list[tuple[RunRow, int]]:
         asked = leasing.question(serves, suspicious, self._clock.given, max(limit, leasing.ENOUGH))
-        start = random.randrange(leasing.BUCKETS)
-        due = [(read_row(row), row[-3]) for row in await self._reader.rows(leasing.DUE, [*asked, start])]
-        due.sort(key=lambda item: (item[0].due_at or 0, item[0].run))
+        if suspicious:
+            due = [(read_row(row), row[-3]) for row in await self._reader.rows(leasing.SUSPECT, asked)]
+            # Any of the least suspicious, so that workers seldom want the same one.
+            due = due and [random.choice([item for item in due if item[0].stalls == due[0][0].stalls])]
+        else:
+            start = random.randrange(leasing.BUCKETS)
+            due = [(read_row(row), row[-3]) for row in await self._reader.rows(leasing.DUE, [*asked, start])]
+            due.sort(key=lambda item: (item[0].due_at or 0, item[0].run))
         if len(due) < limit:
             seen = {row.number for row, _ in due}
             posted = [(read_row(row), row[-3]) for row in await self._reader.rows(leasing.POSTED, asked)]

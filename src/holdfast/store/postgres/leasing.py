@@ -29,8 +29,13 @@ NOW: Final = f"coalesce($4::bigint, {MICROS})"
 DUE: Final = f"""
     SELECT due.* FROM generate_series(0, {BUCKETS - 1}) AS step, LATERAL (
         {SELECT} WHERE r.number % {BUCKETS} = ($6::bigint + step) % {BUCKETS} AND r.due_at IS NOT NULL
-           AND r.due_at <= {NOW} AND {_MAY} ORDER BY r.due_at LIMIT $5::bigint
+           AND r.due_at <= {NOW} AND r.stalls <= 0 AND {_MAY} ORDER BY r.due_at LIMIT $5::bigint
     ) AS due LIMIT $5::bigint
+"""
+# The least suspicious first.
+SUSPECT: Final = f"""
+    {SELECT} WHERE r.due_at IS NOT NULL AND r.due_at <= {NOW} AND r.stalls > 0 AND {_MAY}
+     ORDER BY r.stalls, r.due_at LIMIT $5::bigint
 """
 POSTED: Final = f"""
     {SELECT} WHERE r.inbox_seq > r.seen_seq AND ({_MAY} OR {_CONTROLLED}) AND {NOW} IS NOT NULL LIMIT $5::bigint
@@ -69,7 +74,7 @@ RELEASE: Final = """
 
 
 def question(serves: Mapping[str, str], suspicious: bool, given: int | None, limit: int) -> list[Any]:
-    """Return the first values of `DUE` and `POSTED`."""
+    """Return the first values of `DUE`, and those of `SUSPECT` and `POSTED`."""
     return [Texts(list(serves)), Texts(list(serves.values())), suspicious, given, limit]
 
 

@@ -239,6 +239,8 @@ class SqliteStore:
         leases: list[Lease] = await self._writer.submit(
             Do(lambda db: leasing.claim(db, worker, serves, now, limit, runs, suspects))
         )
+        if len(leases) > 1:
+            self._writer.expect_company()
         return leases
 
     def _may_claim(self, serves: Mapping[str, str], runs: Sequence[RunId] | None, suspects: bool) -> bool:

@@ -23,16 +23,18 @@ from holdfast.store.sqlite.fetch import fetch
 from holdfast.store.sqlite.lookup import BY_NUMBER, find_run
 from holdfast.store.value import Lease, RunRow
 
+# Joined crosswise: SQLite must go by the index, which has what is due in order, and ends with the last that is wanted.
 _DUE: Final = (
     SELECT
     + """
-    JOIN json_each(?1) s ON s.key = r.name
+    CROSS JOIN json_each(?1) s ON s.key = r.name
     WHERE r.owner IS NULL AND r.due_at IS NOT NULL AND r.due_at <= ?2 AND r.status IN ('queued', 'waiting')
-      AND instr(r.refused, '|' || s.value || '|') = 0 AND (r.stalls > 0) = ?4 ORDER BY r.due_at LIMIT ?3
+      AND instr(r.refused, '|' || s.value || '|') = 0 AND {} LIMIT ?3
 """
 )
-_SUSPECTS: Final = 100
-"""Among how many the least suspicious is looked for."""
+_SOUND: Final = _DUE.format("r.stalls <= 0 ORDER BY r.due_at")
+_SUSPECT: Final = _DUE.format("r.stalls > 0 ORDER BY r.stalls, r.due_at")
+"""Those whose last owner left them without progress, the least suspicious first."""
 _POSTED: Final = (
     SELECT
     + """
@@ -61,16 +63,20 @@ STRETCH_END: Final = """
 # The rows of a stretch, in their own order, that the index which a claim or a release goes by does not have.
 LOST: Final = """
     SELECT number FROM (SELECT * FROM hf_runs NOT INDEXED WHERE number > ?1 ORDER BY number LIMIT ?2) r
-     WHERE owner IS NULL AND due_at IS NOT NULL AND NOT EXISTS (
+     WHERE owner IS NULL AND due_at IS NOT NULL AND stalls <= 0 AND NOT EXISTS (
            SELECT 1 FROM hf_runs i INDEXED BY hf_runs_due
-            WHERE i.owner IS NULL AND i.due_at = r.due_at AND i.number = r.number)
+            WHERE i.owner IS NULL AND i.due_at = r.due_at AND i.stalls <= 0 AND i.number = r.number)
+        OR owner IS NULL AND due_at IS NOT NULL AND stalls > 0 AND NOT EXISTS (
+           SELECT 1 FROM hf_runs i INDEXED BY hf_runs_suspect
+            WHERE i.owner IS NULL AND i.stalls > 0 AND i.stalls = r.stalls AND i.due_at = r.due_at
+              AND i.number = r.number)
         OR owner IS NULL AND inbox_seq > seen_seq AND NOT EXISTS (
            SELECT 1 FROM hf_runs i INDEXED BY hf_runs_posted
             WHERE i.owner IS NULL AND i.inbox_seq > i.seen_seq AND i.number = r.number)
         OR owner IS NOT NULL AND NOT EXISTS (
            SELECT 1 FROM hf_runs i INDEXED BY hf_runs_owner WHERE i.owner = r.owner AND i.number = r.number)
 """
-_INDEXES: Final = ("hf_runs_due", "hf_runs_posted", "hf_runs_owner", "hf_runs_parent")
+_INDEXES: Final = ("hf_runs_due", "hf_runs_suspect", "hf_runs_posted", "hf_runs_owner", "hf_runs_parent")
 """They hold nothing that the rows do not. Those that find a run by id or key are witnesses, and never made again."""
 _encode: Final = msgspec.json.encode
 
@@ -92,8 +98,7 @@ def claim(
     if runs is None:
         found = _found(db, served.decode(), now, limit, suspicious=0)
         if suspects and len(found) < limit:
-            suspicious = _found(db, served.decode(), now, _SUSPECTS, suspicious=1)
-            found += sorted(suspicious, key=_suspicion)[:1]
+            found += _found(db, served.decode(), now, 1, suspicious=1)
         rows = [_stored(db, values) for values in found]
     else:
         rows = [row for run in runs if (row := find_run(db.cursor, run)) is not None]
@@ -118,7 +123,7 @@ def _stored(db: Db, values: tuple[Any, ...]) -> RunRow:
 
 def _found(db: Db, served: str, now: int, limit: int, *, suspicious: int) -> list[tuple[Any, ...]]:
     """Return what may be claimed: what is due, the longest first, and then what a post wakes."""
-    found = db.rows(_DUE, (served, now, limit, suspicious))
+    found = db.rows(_SUSPECT if suspicious else _SOUND, (served, now, limit))
     if len(found) < limit:
         seen = {values[0] for values in found}
         found += [values for values in db.rows(_POSTED, (served, limit, suspicious)) if values[0] not in seen]
@@ -129,14 +134,10 @@ def anything_due(connection: apsw.Connection, serves: Mapping[str, str], now: in
     """Say whether a claim would find something."""
     served = _encode(dict(serves)).decode()
     return any(
-        fetch(connection, _DUE, (served, now, 1, suspicious)) or fetch(connection, _POSTED, (served, 1, suspicious))
+        fetch(connection, _SUSPECT if suspicious else _SOUND, (served, now, 1))
+        or fetch(connection, _POSTED, (served, 1, suspicious))
         for suspicious in range(1 + suspects)
     )
-
-
-def _suspicion(values: tuple[Any, ...]) -> int:
-    row = read_row(values)
-    return 0 if row.damage else row.stalls
 
 
 def _may_claim(row: RunRow, serves: Mapping[str, str], now: int) -> bool:
