@@ -272,6 +272,7 @@ class Drive:
             await self.waits.look()
             if intent and self.cancel_asked and not self.cleaned:
                 await self.loop.create_future()  # until the cancellation reaches this task
+        self.waits.inbox.forget(rest.get("consumed", ()))
         if self.handing and not intent:
             await self.leave()
 

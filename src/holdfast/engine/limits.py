@@ -13,9 +13,7 @@ async def take_slot(drive: Drive, step: str, limit: Limit) -> None:
         Lost: the lease is gone, and with it the step's place.
         CancelledError: the run is to be handed over, and has no effect under way.
     """
-    if await _asked(drive, step, limit) is None:
-        return
-    # Listen before asking again: a slot that is handed on between the two then wakes us instead of being missed.
+    # Listen before asking: a slot that is handed on between the two then wakes us instead of being missed.
     bell = drive.store.watch(drive.lease.row.run, entries=False)
     try:
         while (queued := await _asked(drive, step, limit)) is not None:

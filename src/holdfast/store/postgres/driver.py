@@ -380,8 +380,8 @@ class PostgresStore:
     async def last(self, run: RunId) -> Page | None:
         return await self._reader.last(run)
 
-    async def inbox(self, run: RunId) -> Sequence[Post]:
-        return await self._reader.inbox(run)
+    async def inbox(self, run: RunId, *, after: int = 0) -> Sequence[Post]:
+        return await self._reader.inbox(run, after)
 
     async def get(self, run: RunId) -> RunRow | None:
         return await self._reader.row(run)

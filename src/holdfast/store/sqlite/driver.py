@@ -360,8 +360,8 @@ class SqliteStore:
     async def last(self, run: RunId) -> Page | None:
         return self._reader.last(run)
 
-    async def inbox(self, run: RunId) -> Sequence[Post]:
-        return self._reader.inbox(run)
+    async def inbox(self, run: RunId, *, after: int = 0) -> Sequence[Post]:
+        return self._reader.inbox(run, after)
 
     async def get(self, run: RunId) -> RunRow | None:
         return self._reader.row(run)
