@@ -112,6 +112,8 @@ class Drive:
         self.settled: dict[str, e.ChildSettled] = {}
         """Those that have, since the run was loaded."""
         self.waits = Waits(self)
+        self.lines: dict[tuple[str, int], Any] = {}
+        """Where its steps wait for slots, by limit and priority."""
         self.crowded: Callable[[], bool] = _never
         """Says whether other runs wait for this one's place."""
         self.draining: Callable[[], bool] = _never
