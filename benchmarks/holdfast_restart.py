@@ -25,7 +25,8 @@ not served here; inside a step that has a limit; inside a step and without any p
 AT_ONCE: Final = 16
 """What the limit of the kind `limited` lets be under way."""
 _PATIENCE_SECONDS: Final = 300.0
-_POSTED_AT_ONCE: Final = 500
+_POSTED_AT_ONCE: Final = 100
+_STARTED_AT_ONCE: Final = 100
 _LOOK_SECONDS: Final = 0.25
 
 Arrive = Callable[[int], Awaitable[None]]
@@ -127,8 +128,8 @@ async def seed(kind: str, address: str, count: int, until: float) -> None:
     foreign = count // 2 if kind == "unserved" else 0
     async with hf.open(address, hf.App(*both, version="benchmark"), concurrency=count) as runtime:
         # The runs that nobody will serve are the older ones: a claim that looks at them looks at all of them.
-        await asyncio.gather(*(runtime.start(both[1], number) for number in range(foreign)))
-        await asyncio.gather(*(runtime.start(both[0], number) for number in range(count - foreign)))
+        await _start(runtime, both[1], foreign)
+        await _start(runtime, both[0], count - foreign)
         async with asyncio.timeout(_PATIENCE_SECONDS):
             await in_place["all"].wait()
             if kind in ("asleep", "posted"):
@@ -138,6 +139,13 @@ async def seed(kind: str, address: str, count: int, until: float) -> None:
         if kind == "asleep" and time.time() > until:
             sys.exit("the runs were not asleep before the first of them was due")
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+async def _start(runtime: hf.Runtime, what: Any, count: int) -> None:
+    """Start so many runs, some at a time: starts share the connections that a process reads with."""
+    for first in range(0, count, _STARTED_AT_ONCE):
+        numbers = range(first, min(first + _STARTED_AT_ONCE, count))
+        await asyncio.gather(*(runtime.start(what, number) for number in numbers))
 
 
 async def _wait_resting(runtime: hf.Runtime) -> None:
