@@ -11,7 +11,7 @@ from rich.console import Console
 
 from benchmarks import environment, machine
 from benchmarks.figure import Figure
-from benchmarks.measure import growth, imports, once, postgres, resume, space, steps
+from benchmarks.measure import growth, imports, mapped, once, postgres, restart, resume, space, steps
 from benchmarks.report import Report
 from benchmarks.subject import PEERS, SERVER_PEERS, Bench, Subject
 
@@ -21,6 +21,8 @@ MEASURES: Final[dict[str, Measure]] = {
     "steps": steps.measure,
     "once": once.measure,
     "resume": resume.measure,
+    "restart": restart.measure,
+    "map": mapped.measure,
     "space": space.measure,
     "growth": growth.measure,
     "postgres": postgres.measure,
@@ -44,8 +46,12 @@ def main() -> int:
     try:
         if _BESIDE_PEERS.intersection(options.only):
             versions |= _versions(console, PEERS)
+        if "map" in options.only:
+            versions |= _versions(console, mapped.PEERS)
     except environment.NotInstalled as failure:
-        console.print(f"[red]{failure}[/red]; without peers: --only {','.join(MEASURES.keys() - _BESIDE_PEERS)}")
+        console.print(
+            f"[red]{failure}[/red]; without peers: --only {','.join(MEASURES.keys() - _BESIDE_PEERS - {'map'})}"
+        )
         return 1
     figures: list[Figure] = []
     warnings: list[str] = []

@@ -129,13 +129,13 @@ class Server:
 
 
 @asynccontextmanager
-async def _served(subject: Restate) -> AsyncIterator[str]:
+async def served(service: restate.Service) -> AsyncIterator[str]:
     """Serve the handlers to the server, and yield their address."""
     port, ended = _free_port(), asyncio.Event()
     config = Config()
     config.bind = [f"127.0.0.1:{port}"]
     config.h2_max_concurrent_streams = _STREAMS
-    serving = asyncio.create_task(serve(restate.app([subject.service]), config, shutdown_trigger=ended.wait))  # type: ignore[arg-type]
+    serving = asyncio.create_task(serve(restate.app([service]), config, shutdown_trigger=ended.wait))  # type: ignore[arg-type]
     try:
         yield f"http://127.0.0.1:{port}"
     finally:
@@ -144,7 +144,7 @@ async def _served(subject: Restate) -> AsyncIterator[str]:
         await asyncio.gather(serving, return_exceptions=True)
 
 
-async def _stored(http: httpx.AsyncClient, server: Server) -> int:
+async def stored_runs(http: httpx.AsyncClient, server: Server) -> int:
     answer = await http.post(f"{server.admin}/query", json={"query": _RUNS}, headers={"accept": "application/json"})
     rows: list[dict[str, Any]] = answer.raise_for_status().json()["rows"]
     return int(rows[0]["stored"])
@@ -155,12 +155,12 @@ async def work(load: Load) -> Sample:
     subject, server = Restate(load), Server(load.directory)
     limits = httpx.Limits(max_connections=None)
     try:
-        async with httpx.AsyncClient(timeout=300, limits=limits) as http, _served(subject) as handlers:
+        async with httpx.AsyncClient(timeout=300, limits=limits) as http, served(subject.service) as handlers:
             await server.wait_ready(http)
             (await http.post(f"{server.admin}/deployments", json={"uri": handlers})).raise_for_status()
             subject.http, subject.ingress = http, server.ingress
             sample = await measure(subject, load)
-            stored = await _stored(http, server)
+            stored = await stored_runs(http, server)
     finally:
         server.stop()
     return replace(sample, stored=stored, bytes=stored_bytes(load.directory), settings=server.settings)

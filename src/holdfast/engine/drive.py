@@ -126,6 +126,8 @@ class Drive:
         self.waits = Waits(self)
         self.adopting = False
         """True once this code is to take the run over from another version."""
+        self.lines: dict[tuple[str, int], Any] = {}
+        """Where its steps wait for slots, by limit and priority."""
         self.crowded: Callable[[], bool] = _never
         """Says whether other runs wait for this one's place."""
         self.draining: Callable[[], bool] = _never
@@ -321,6 +323,7 @@ class Drive:
             await self.waits.look()
             if intent and self.cancel_asked and not self.cleaned:
                 await self.loop.create_future()  # until the cancellation reaches this task
+        self.waits.inbox.forget(rest.get("consumed", ()))
         if self.handing and not intent:
             await self.leave()
 

@@ -150,7 +150,7 @@ class _Script:
             raise NotFound(f"blob {digest}")
         return self._blobs[digest]
 
-    async def inbox(self, run: RunId) -> Sequence[Post]:
+    async def inbox(self, run: RunId, *, after: int = 0) -> Sequence[Post]:
         return ()
 
     def commit(self, lease: Lease, change: Commit) -> Pending[Outcome]:

@@ -8,10 +8,11 @@ import msgspec
 
 from holdfast.core import entry as e
 from holdfast.core.budget import STEPS
-from holdfast.core.errors import Damaged, Lost, Parked
+from holdfast.core.errors import Lost, Parked
 from holdfast.core.post import CANCEL, CONTROLS, PAUSE, RAISE, RESUME, Control
 from holdfast.core.status import Status
 from holdfast.engine.budget import BUDGET, hear_raise
+from holdfast.engine.inbox import Inbox
 from holdfast.store.value import Post
 
 if TYPE_CHECKING:
@@ -50,8 +51,7 @@ class Waits:
     def __init__(self, drive: "Drive") -> None:
         self._drive = drive
         self._waiting: list[Waiting] = []
-        self._taken: set[int] = set()
-        """Posts that ended a wait whose entry is being written."""
+        self.inbox = Inbox(drive)
         self._live = 1
         self._task: asyncio.Task[None] | None = None
         self._bell: Any = None
@@ -113,7 +113,7 @@ class Waits:
             if waiting.future.done() and not waiting.future.cancelled() and waiting.future.exception() is None:
                 post = waiting.future.result()
                 if post is not None:
-                    self._taken.discard(post.seq)  # it came too late for this wait; another may take it
+                    self.inbox.put_back(post)  # it came too late for this wait; another may take it
             raise
         finally:
             self._waiting.remove(waiting)
@@ -142,7 +142,7 @@ class Waits:
     async def look(self) -> None:
         """Heed the controls among the posts that have come."""
         refused_for = self._drive.outbox.control_seq
-        await self._heed(await self._inbox())
+        await self._heed(await self.inbox.look())
         journal = self._drive.journal
         journal.control_seq = max(journal.control_seq, refused_for)
 
@@ -151,7 +151,7 @@ class Waits:
         self._bell = bell = drive.store.watch(drive.lease.row.run, entries=False)
         try:
             while True:
-                posts = await self._inbox()
+                posts = await self.inbox.look()
                 await self._heed(posts)
                 self._end(posts)
                 if not self._waiting:
@@ -180,16 +180,6 @@ class Waits:
     def _all_wait(self) -> bool:
         return len(self._waiting) == self._live and not any(waiting.future.done() for waiting in self._waiting)
 
-    async def _inbox(self) -> Sequence[Post]:
-        drive = self._drive
-        try:
-            posts = await drive.answer(drive.store.inbox(drive.lease.row.run))
-        except Damaged as damaged:
-            raise drive.refuse(damaged) from None
-        if posts:
-            drive.journal.inbox_seq = max(drive.journal.inbox_seq, posts[-1].seq)
-        return [post for post in posts if post.seq not in self._taken]
-
     def _end(self, posts: Sequence[Post]) -> None:
         """End every wait whose post has come, or whose time."""
         now = self._drive.store.now()
@@ -202,15 +192,12 @@ class Waits:
             if waiting.ready is not None and waiting.ready():
                 waiting.future.set_result(None)
                 continue
-            found = next((post for post in posts if self._fits(waiting, post)), None)
+            takes = waiting.takes
+            found = next((post for post in posts if takes is not None and takes(post) and self.inbox.take(post)), None)
             if found is not None:
-                self._taken.add(found.seq)
                 waiting.future.set_result(found)
             elif waiting.said.due_at is not None and waiting.said.due_at <= now:
                 waiting.future.set_result(None)
-
-    def _fits(self, waiting: Waiting, post: Post) -> bool:
-        return post.seq not in self._taken and waiting.takes is not None and waiting.takes(post)
 
     def _times(self) -> Iterator[int]:
         return (waiting.said.due_at for waiting in self._waiting if waiting.said.due_at is not None)
@@ -291,7 +278,7 @@ class Waits:
         drive.handing = pausing or drive.draining()
         for post in controls:
             if post.kind == RAISE:
-                self._taken.add(post.seq)
+                self.inbox.forget((post.seq,))
                 await hear_raise(drive, post)
                 self.wake()
         if ends is not None and not drive.cancel_asked:
@@ -303,7 +290,7 @@ class Waits:
         drive.cancel_asked = True
         drive.cancel_reason = f"cancelled: {asked.reason}" if asked.reason else "cancelled"
         entry = e.CancelReceived(post=post.seq, by=asked.by, reason=drive.cancel_reason)
-        self._taken.add(post.seq)
+        self.inbox.forget((post.seq,))
         await drive.written(drive.outbox.append(entry, consumed=(post.seq,)))
         drive.replay.cancel_seq = drive.journal.seq
         # Code that still asks for what was recorded is told when it has come to the end of that.

@@ -435,8 +435,8 @@ class MemoryStore:
         self._bells.ring(None)
         return Posted("accepted", seq)
 
-    async def inbox(self, run: RunId) -> Sequence[Post]:
-        return [post for post in self._posts.get(run, []) if (run, post.seq) not in self._consumed]
+    async def inbox(self, run: RunId, *, after: int = 0) -> Sequence[Post]:
+        return [post for post in self._posts.get(run, [])[after:] if (run, post.seq) not in self._consumed]
 
     async def get(self, run: RunId) -> RunRow | None:
         return self._rows.get(run)

@@ -247,8 +247,8 @@ class Store(Protocol):
         """
         ...
 
-    async def inbox(self, run: RunId) -> Sequence[Post]:
-        """Return the posts that wait, in order."""
+    async def inbox(self, run: RunId, *, after: int = 0) -> Sequence[Post]:
+        """Return the posts that wait, in order; of those behind `after` only, if the others are known."""
         ...
 
     async def get(self, run: RunId) -> RunRow | None:

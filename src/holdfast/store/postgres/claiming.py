@@ -52,16 +52,19 @@ class Claims:
         admitted = leasing.Admitted(words, serves)
         found = await self._found(admitted, limit, suspicious=False)
         if suspects and len(found) < limit:
-            suspicious = await self._found(admitted, leasing.ENOUGH, suspicious=True)
-            found += sorted(suspicious, key=lambda item: 0 if item[0].damage else item[0].stalls)[:1]
+            found += await self._found(admitted, 1, suspicious=True)
         return found
 
     async def _found(self, admitted: leasing.Admitted, limit: int, *, suspicious: bool) -> list[tuple[RunRow, int]]:
         at_most = max(limit, leasing.ENOUGH)
         due: list[tuple[RunRow, int]] = []
-        if admitted.has("due"):
-            start = random.randrange(leasing.BUCKETS)
-            asked = [*admitted.values("due"), suspicious, self._clock.given, at_most, start]
+        if suspicious and admitted.has("suspect"):
+            asked = [*admitted.values("suspect"), True, self._clock.given, at_most]
+            due = [(read_row(row), row[-3]) for row in await self._reader.rows(leasing.SUSPECT, asked)]
+            # Any of the least suspicious, so that workers seldom want the same one.
+            due = due and [random.choice([item for item in due if item[0].stalls == due[0][0].stalls])]
+        elif not suspicious and admitted.has("due"):
+            asked = [*admitted.values("due"), False, self._clock.given, at_most, random.randrange(leasing.BUCKETS)]
             due = [(read_row(row), row[-3]) for row in await self._reader.rows(leasing.DUE, asked)]
             due.sort(key=lambda item: (item[0].due_at or 0, item[0].run))
         if len(due) < limit:

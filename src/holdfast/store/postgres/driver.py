@@ -403,8 +403,8 @@ class PostgresStore:
     async def forked(self, run: RunId) -> Mapping[RunId, Forked]:
         return await forking.forked(self._reader, run)
 
-    async def inbox(self, run: RunId) -> Sequence[Post]:
-        return await self._reader.inbox(run)
+    async def inbox(self, run: RunId, *, after: int = 0) -> Sequence[Post]:
+        return await self._reader.inbox(run, after)
 
     async def get(self, run: RunId) -> RunRow | None:
         return await self._reader.row(run)

@@ -26,13 +26,16 @@ _WORDS: Final = """
                      WHERE r.owner IS NULL AND {waits} AND r.name = w.name AND r.refused > w.refused)
       FROM {words} w WHERE w.refused IS NOT NULL
 """
-_TIMED: Final = _WORDS.format(waits="r.due_at IS NOT NULL", words="timed")
+_TIMED: Final = _WORDS.format(waits="r.due_at IS NOT NULL AND r.stalls <= 0", words="timed")
+_SUSPECTED: Final = _WORDS.format(waits="r.due_at IS NOT NULL AND r.stalls > 0", words="suspected")
 _WOKEN: Final = _WORDS.format(waits="r.inbox_seq > r.seen_seq", words="woken")
 # What the runs of these names want of their code, each word once and found without a walk: of those that are due some
 # time, of those that a post wakes, and the names of which something was asked, which counts whatever code they want.
 WORDS: Final = f"""
-    WITH RECURSIVE timed (name, refused) AS ({_TIMED}), woken (name, refused) AS ({_WOKEN})
+    WITH RECURSIVE timed (name, refused) AS ({_TIMED}), suspected (name, refused) AS ({_SUSPECTED}),
+        woken (name, refused) AS ({_WOKEN})
     SELECT 'due', name, refused FROM timed WHERE refused IS NOT NULL
+    UNION ALL SELECT 'suspect', name, refused FROM suspected WHERE refused IS NOT NULL
     UNION ALL SELECT 'posted', name, refused FROM woken WHERE refused IS NOT NULL
     UNION ALL SELECT 'asked', s.name, '' FROM unnest($1::text[]) AS s(name) WHERE EXISTS (
         SELECT 1 FROM hf_runs r WHERE r.owner IS NULL AND r.control_seq > r.seen_seq AND r.name = s.name)
@@ -43,9 +46,16 @@ DUE: Final = f"""
         SELECT found.* FROM generate_series(0, {BUCKETS - 1}) AS step, LATERAL (
             {SELECT} WHERE r.name = w.name AND r.refused = w.refused
                AND r.number % {BUCKETS} = ($6::bigint + step) % {BUCKETS} AND r.due_at IS NOT NULL
-               AND r.due_at <= {NOW} AND {_REST} ORDER BY r.due_at LIMIT $5::bigint
+               AND r.due_at <= {NOW} AND r.stalls <= 0 AND {_REST} ORDER BY r.due_at LIMIT $5::bigint
         ) AS found LIMIT $5::bigint
     ) AS due ORDER BY due.due_at LIMIT $5::bigint
+"""
+# The least suspicious first.
+SUSPECT: Final = f"""
+    SELECT due.* FROM unnest($1::text[], $2::text[]) AS w(name, refused), LATERAL (
+        {SELECT} WHERE r.name = w.name AND r.refused = w.refused AND r.due_at IS NOT NULL
+           AND r.due_at <= {NOW} AND r.stalls > 0 AND {_REST} ORDER BY r.stalls, r.due_at LIMIT $5::bigint
+    ) AS due ORDER BY due.stalls, due.due_at LIMIT $5::bigint
 """
 POSTED: Final = f"""
     SELECT found.* FROM unnest($1::text[], $2::text[]) AS w(name, refused), LATERAL (

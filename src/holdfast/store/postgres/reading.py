@@ -71,10 +71,10 @@ _CHUNKS: Final = """
 _COUNTED: Final = """
     SELECT count(*), coalesce(max(seq), 0)::bigint,
            coalesce(sum((guard >> 32 IS DISTINCT FROM coalesce(consumed, 0))::int), 0)::bigint
-      FROM hf_posts WHERE run = (SELECT number FROM hf_runs WHERE run = $1)
+      FROM hf_posts WHERE run = (SELECT number FROM hf_runs WHERE run = $1) AND seq > $2
 """
 _WAITING: Final = f"""
-    {POSTS} WHERE run = (SELECT number FROM hf_runs WHERE run = $1) AND consumed IS NULL ORDER BY seq
+    {POSTS} WHERE run = (SELECT number FROM hf_runs WHERE run = $1) AND seq > $2 AND consumed IS NULL ORDER BY seq
 """
 # What the pool says of lost connections, callers are told by errors of ours; who wants it too sets up logging.
 logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())
@@ -204,22 +204,22 @@ class Reader:
         previous, page, _ = cut(entries, max(row.last_seq - 1, 0), 1)
         return Page(row, page, (), previous, False)
 
-    async def inbox(self, run: RunId) -> Sequence[Post]:
-        """Return the posts that wait."""
-        rows, counted, posts = await self.ask(partial(self._inbox, _id(run)))
+    async def inbox(self, run: RunId, after: int) -> Sequence[Post]:
+        """Return the posts that wait behind `after`."""
+        rows, counted, posts = await self.ask(partial(self._inbox, _id(run), after))
         if not rows:
             return []
         row = read_row(rows[0])
-        if counted != [(row.inbox_seq, row.inbox_seq, 0)]:
+        if counted != [(row.inbox_seq - after, row.inbox_seq if row.inbox_seq > after else 0, 0)]:
             raise Damaged(run=run, seq=None, what="its inbox does not hold the posts that its row counts")
         return [read_post(run, values, numbered=False) for values in posts]
 
-    async def _inbox(self, raw: Id, connection: Async) -> tuple[list[Row], list[Row], list[Row]]:
+    async def _inbox(self, raw: Id, after: int, connection: Async) -> tuple[list[Row], list[Row], list[Row]]:
         async with connection.pipeline():
             await connection.execute(_SNAPSHOT)
             row = await connection.execute(self.names(_BY_ID), [raw], binary=True)
-            counted = await connection.execute(self.names(_COUNTED), [raw], binary=True)
-            waiting = await connection.execute(self.names(_WAITING), [raw], binary=True)
+            counted = await connection.execute(self.names(_COUNTED), [raw, after], binary=True)
+            waiting = await connection.execute(self.names(_WAITING), [raw, after], binary=True)
             await connection.execute(b"COMMIT")
         return await row.fetchall(), await counted.fetchall(), await waiting.fetchall()
 

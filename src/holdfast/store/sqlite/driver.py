@@ -250,6 +250,8 @@ class SqliteStore:
         leases: list[Lease] = await self._writer.submit(
             Do(lambda db: leasing.claim(db, worker, serves, now, limit, runs, suspects))
         )
+        if len(leases) > 1:
+            self._writer.expect_company()
         return leases
 
     def _may_claim(self, serves: Mapping[str, str], runs: Sequence[RunId] | None, suspects: bool) -> bool:
@@ -387,8 +389,8 @@ class SqliteStore:
         with self._reader.one() as connection:
             return forking.forked(connection, run)
 
-    async def inbox(self, run: RunId) -> Sequence[Post]:
-        return self._reader.inbox(run)
+    async def inbox(self, run: RunId, *, after: int = 0) -> Sequence[Post]:
+        return self._reader.inbox(run, after)
 
     async def get(self, run: RunId) -> RunRow | None:
         return self._reader.row(run)

@@ -26,32 +26,35 @@ from holdfast.store.sqlite.fetch import fetch
 from holdfast.store.sqlite.lookup import BY_NUMBER, find_run
 from holdfast.store.value import Lease, RunRow
 
-_DUE_WORDS: Final = """
+_WORDS: Final = """
     WITH RECURSIVE words (name, refused) AS (
         SELECT s.value, (SELECT min(r.refused) FROM hf_runs r
-                          WHERE r.owner IS NULL AND r.due_at IS NOT NULL AND r.name = s.value)
+                          WHERE r.owner IS NULL AND {waits} AND r.name = s.value)
           FROM json_each(?1) s
         UNION ALL
-        SELECT w.name, (SELECT min(r.refused) FROM hf_runs r WHERE r.owner IS NULL AND r.due_at IS NOT NULL
+        SELECT w.name, (SELECT min(r.refused) FROM hf_runs r WHERE r.owner IS NULL AND {waits}
                            AND r.name = w.name AND r.refused > w.refused)
           FROM words w WHERE w.refused IS NOT NULL
     )
     SELECT name, CAST(refused AS BLOB) FROM words WHERE refused IS NOT NULL
 """
-"""What the runs of these names that are due some time want of their code, each word once; found without a walk.
+"""What the runs of these names that wait for something want of their code, each word once; found without a walk.
 
 As bytes: a word that damage made unreadable must still lead to its run, which is set aside.
 """
-_POSTED_WORDS: Final = _DUE_WORDS.replace("r.due_at IS NOT NULL", "r.inbox_seq > r.seen_seq")
+_SOUND_WORDS: Final = _WORDS.format(waits="r.due_at IS NOT NULL AND r.stalls <= 0")
+_SUSPECT_WORDS: Final = _WORDS.format(waits="r.due_at IS NOT NULL AND r.stalls > 0")
+_POSTED_WORDS: Final = _WORDS.format(waits="r.inbox_seq > r.seen_seq")
 _DUE: Final = (
     SELECT
     + """
     WHERE r.owner IS NULL AND r.due_at IS NOT NULL AND r.name = ?1 AND r.refused = CAST(?2 AS TEXT) AND r.due_at <= ?3
-      AND r.status IN ('queued', 'waiting') AND (r.stalls > 0) = ?4 ORDER BY r.due_at LIMIT ?5
+      AND r.status IN ('queued', 'waiting') AND {} LIMIT ?4
 """
 )
-_SUSPECTS: Final = 100
-"""Among how many the least suspicious is looked for."""
+_SOUND: Final = _DUE.format("r.stalls <= 0 ORDER BY r.due_at")
+_SUSPECT: Final = _DUE.format("r.stalls > 0 ORDER BY r.stalls, r.due_at")
+"""Those whose last owner left them without progress, the least suspicious first."""
 _POSTED: Final = (
     SELECT
     + """
@@ -87,9 +90,14 @@ STRETCH_END: Final = """
 # The rows of a stretch, in their own order, that the index which a claim or a release goes by does not have.
 LOST: Final = """
     SELECT number FROM (SELECT * FROM hf_runs NOT INDEXED WHERE number > ?1 ORDER BY number LIMIT ?2) r
-     WHERE owner IS NULL AND due_at IS NOT NULL AND NOT EXISTS (
+     WHERE owner IS NULL AND due_at IS NOT NULL AND stalls <= 0 AND NOT EXISTS (
            SELECT 1 FROM hf_runs i INDEXED BY hf_runs_due
             WHERE i.owner IS NULL AND i.name = r.name AND i.refused = r.refused AND i.due_at = r.due_at
+              AND i.stalls <= 0 AND i.number = r.number)
+        OR owner IS NULL AND due_at IS NOT NULL AND stalls > 0 AND NOT EXISTS (
+           SELECT 1 FROM hf_runs i INDEXED BY hf_runs_suspect
+            WHERE i.owner IS NULL AND i.stalls > 0 AND i.name = r.name AND i.refused = r.refused
+              AND i.stalls = r.stalls AND i.due_at = r.due_at
               AND i.number = r.number)
         OR owner IS NULL AND inbox_seq > seen_seq AND NOT EXISTS (
            SELECT 1 FROM hf_runs i INDEXED BY hf_runs_posted
@@ -101,7 +109,9 @@ LOST: Final = """
         OR owner IS NOT NULL AND NOT EXISTS (
            SELECT 1 FROM hf_runs i INDEXED BY hf_runs_owner WHERE i.owner = r.owner AND i.number = r.number)
 """
-_INDEXES: Final = ("hf_runs_due", "hf_runs_posted", "hf_runs_asked", "hf_runs_owner", "hf_runs_parent")
+_INDEXES: Final = (
+    "hf_runs_due", "hf_runs_suspect", "hf_runs_posted", "hf_runs_asked", "hf_runs_owner", "hf_runs_parent",
+)  # fmt: skip
 """They hold nothing that the rows do not. Those that find a run by id or key are witnesses, and never made again."""
 _encode: Final = msgspec.json.encode
 Rows = Callable[[str, Any], list[tuple[Any, ...]]]
@@ -124,8 +134,7 @@ def claim(
     if runs is None:
         found = _found(db.rows, serves, now, limit, suspicious=0)
         if suspects and len(found) < limit:
-            suspicious = _found(db.rows, serves, now, _SUSPECTS, suspicious=1)
-            found += sorted(suspicious, key=_suspicion)[:1]
+            found += _found(db.rows, serves, now, 1, suspicious=1)
         rows = [_stored(db, values) for values in found]
     else:
         rows = [row for run in runs if (row := find_run(db.cursor, run)) is not None]
@@ -151,12 +160,13 @@ def _stored(db: Db, values: tuple[Any, ...]) -> RunRow:
 def _found(rows: Rows, serves: Mapping[str, str], now: int, limit: int, *, suspicious: int) -> list[tuple[Any, ...]]:
     """Return what may be claimed: what is due, the longest first, and then what a post wakes."""
     names = _encode(list(serves)).decode()
+    words, due = (_SUSPECT_WORDS, _SUSPECT) if suspicious else (_SOUND_WORDS, _SOUND)
     found = [
         values
-        for name, word in _admitted(rows(_DUE_WORDS, (names,)), serves)
-        for values in rows(_DUE, (name, word, now, suspicious, limit))
+        for name, word in _admitted(rows(words, (names,)), serves)
+        for values in rows(due, (name, word, now, limit))
     ]
-    found.sort(key=_due_at)
+    found.sort(key=_suspicion if suspicious else _due_at)
     if len(found) < limit:
         seen = {values[0] for values in found}
         woken = rows(_ASKED, (names, suspicious, limit))
@@ -176,15 +186,15 @@ def _due_at(values: tuple[Any, ...]) -> int:
     return due_at if isinstance(due_at, int) else 0
 
 
+def _suspicion(values: tuple[Any, ...]) -> int:
+    row = read_row(values)
+    return 0 if row.damage else row.stalls
+
+
 def anything_due(connection: apsw.Connection, serves: Mapping[str, str], now: int, suspects: bool) -> bool:
     """Say whether a claim would find something."""
     rows = partial(fetch, connection)
     return any(_found(rows, serves, now, 1, suspicious=suspicious) for suspicious in range(1 + suspects))
-
-
-def _suspicion(values: tuple[Any, ...]) -> int:
-    row = read_row(values)
-    return 0 if row.damage else row.stalls
 
 
 def _may_claim(row: RunRow, serves: Mapping[str, str], now: int) -> bool:

@@ -33,27 +33,20 @@ _HELD: Final = f"""
     SELECT t.run, t.step, t.tenant, coalesce({_LIVE}, 0) FROM hf_tickets t LEFT JOIN hf_runs r ON r.number = t.run
      WHERE t.name = ? AND t.granted_at IS NOT NULL
 """
-# The first ticket of each tenant that waits with the highest priority, found without walking the queue.
-_HEADS: Final = """
-    WITH RECURSIVE top (priority) AS (
-        SELECT max(priority) FROM hf_tickets WHERE name = ?1 AND granted_at IS NULL
-    ), tenants (tenant) AS (
-        SELECT min(q.tenant) FROM hf_tickets q, top
-         WHERE q.name = ?1 AND q.granted_at IS NULL AND q.priority = top.priority
-        UNION ALL
-        SELECT (SELECT min(q.tenant) FROM hf_tickets q, top
-                 WHERE q.name = ?1 AND q.granted_at IS NULL AND q.priority = top.priority AND q.tenant > tenants.tenant)
-          FROM tenants WHERE tenants.tenant IS NOT NULL
-    )
-    SELECT tenant, (SELECT min(q.number) FROM hf_tickets q, top
-                     WHERE q.name = ?1 AND q.granted_at IS NULL AND q.priority = top.priority
-                       AND q.tenant = tenants.tenant), (SELECT priority FROM top)
-      FROM tenants WHERE tenant IS NOT NULL
-"""
-_TICKET: Final = f"""
-    SELECT t.run, t.step, t.tenant, r.run, coalesce({_LIVE}, 0)
+# The first ticket of the tenant that comes first by name, among those that wait with the highest priority.
+_FIRST: Final = f"""
+    SELECT t.run, t.step, t.tenant, r.run, coalesce({_LIVE}, 0), t.number, t.priority
       FROM hf_tickets t LEFT JOIN hf_runs r ON r.number = t.run
-     WHERE t.name = ? AND t.granted_at IS NULL AND t.priority = ? AND t.tenant = ? AND t.number = ?
+     WHERE t.name = ?1 AND t.granted_at IS NULL
+       AND t.priority = (SELECT max(q.priority) FROM hf_tickets q WHERE q.name = ?1 AND q.granted_at IS NULL)
+     ORDER BY t.tenant, t.number LIMIT 1
+"""
+# The same of the tenant that comes after another: the others' are found without walking the queue.
+_AFTER: Final = f"""
+    SELECT t.run, t.step, t.tenant, r.run, coalesce({_LIVE}, 0), t.number, t.priority
+      FROM hf_tickets t LEFT JOIN hf_runs r ON r.number = t.run
+     WHERE t.name = ?1 AND t.granted_at IS NULL AND t.priority = ?2 AND t.tenant > ?3
+     ORDER BY t.tenant, t.number LIMIT 1
 """
 _START_AT: Final = "SELECT at FROM hf_starts WHERE name = ? AND number = ?"
 # A clock that was set back must not hold a limit up for longer than its span.
@@ -86,9 +79,21 @@ class _Head(NamedTuple):
     tenant: str
     id: bytes | None
     lives: int
+    number: int
+    priority: int
 
     def is_of(self, lease: Lease, step: str) -> bool:
         return (self.run, self.step) == (lease.row.number, step)
+
+
+class _Served(NamedTuple):
+    """How a limit stands once all that may be granted is."""
+
+    woken: set[RunId]
+    """The runs that should look."""
+    first: _Head | None
+    start_at: int | None
+    """When the rate allows the next start, if it is that which is waited for."""
 
 
 def acquire(db: Db, lease: Lease, owner: int | None, step: str, limit: Limit, now: int) -> tuple[Turn, set[RunId]]:
@@ -101,10 +106,13 @@ def acquire(db: Db, lease: Lease, owner: int | None, step: str, limit: Limit, no
     if not db.rows(_OWN, own):
         [(number,)] = db.rows(_NUMBER, (name,))
         db.rows(_ASK, (*own, number, row.tenant, limit.priority))
-    woken = _serve(db, name, now) - {row.run}
-    turn = look(db.cursor, lease, step, name, now)
-    assert turn is not None
-    return turn, woken
+    served = _serve(db, name, now)
+    turn: Turn = Granted()
+    [(granted_at,)] = db.rows(_OWN, own)
+    if granted_at is None:
+        first = served.first is not None and served.first.is_of(lease, step)
+        turn = Queued(look_again_at(now, first=first, start_at=served.start_at))
+    return turn, served.woken - {row.run}
 
 
 def look(connection: Connection, lease: Lease, step: str, name: str, now: int) -> Turn | None:
@@ -127,12 +135,12 @@ def look(connection: Connection, lease: Lease, step: str, name: str, now: int) -
 def free(db: Db, run: int, fence: int, steps: Iterable[str], now: int) -> set[RunId]:
     """Take back what steps hold or wait for; return the runs that should look."""
     names = {name for step in steps for (name,) in db.rows(_FREE, (run, step, fence))}
-    return {woken for name in names for woken in _serve(db, name, now, moved=True)}
+    return {woken for name in names for woken in _serve(db, name, now, moved=True).woken}
 
 
 def serve(db: Db, now: int) -> set[RunId]:
     """Give to those who wait what dead leases held; return the runs that should look."""
-    return {woken for (name,) in db.rows(_WAITED_FOR) for woken in _serve(db, name, now)}
+    return {woken for (name,) in db.rows(_WAITED_FOR) for woken in _serve(db, name, now).woken}
 
 
 def turns(connection: Connection, names: Iterable[str]) -> set[RunId]:
@@ -156,11 +164,13 @@ def _held(connection: Connection, name: str) -> Counter[str]:
 
 
 def _head(connection: Connection, name: str, held: Counter[str]) -> _Head | None:
-    heads = fetch(connection, _HEADS, (name,))
-    if not heads:
-        return None
-    tenant, number, priority = min(heads, key=lambda head: (held[head[0]], head[1]))
-    return _Head(*fetch(connection, _TICKET, (name, priority, tenant, number))[0])
+    """Return the ticket that is next: of the tenant that holds fewest slots, and of several such the oldest."""
+    heads: list[_Head] = []
+    found = fetch(connection, _FIRST, (name,))
+    while found:
+        heads.append(_Head(*found[0]))
+        found = fetch(connection, _AFTER, (name, heads[-1].priority, heads[-1].tenant))
+    return min(heads, key=lambda head: (held[head.tenant], head.number), default=None)
 
 
 def _start_at(connection: Connection, name: str, starts: int | None, span: int, started: int) -> int | None:
@@ -171,7 +181,7 @@ def _start_at(connection: Connection, name: str, starts: int | None, span: int, 
     return found[0][0] + span if found else None
 
 
-def _serve(db: Db, name: str, now: int, *, moved: bool = False) -> set[RunId]:
+def _serve(db: Db, name: str, now: int, *, moved: bool = False) -> _Served:
     """Grant what may be granted now. If anything moved, whoever is first now should look too."""
     found = db.rows(_HELD, (name,))
     held = Counter(tenant for _, _, tenant, lives in found if lives)
@@ -183,6 +193,7 @@ def _serve(db: Db, name: str, now: int, *, moved: bool = False) -> set[RunId]:
     if starts is not None:
         db.rows(_SET_BACK, (now, name))
     woken: set[RunId] = set()
+    start_at: int | None = None
     while (head := _head(db.cursor, name, held)) is not None:
         if not head.lives or head.id is None:
             if not db.changed(_DROP, (head.run, head.step)):
@@ -190,7 +201,8 @@ def _serve(db: Db, name: str, now: int, *, moved: bool = False) -> set[RunId]:
             moved = True
             continue
         full = at_once is not None and held.total() >= at_once
-        if full or (_start_at(db.cursor, name, starts, span, started) or now) > now:
+        start_at = None if full else _start_at(db.cursor, name, starts, span, started)
+        if full or (start_at or now) > now:
             break
         db.rows(_GRANT, (now, head.run, head.step))
         held[head.tenant] += 1
@@ -198,7 +210,7 @@ def _serve(db: Db, name: str, now: int, *, moved: bool = False) -> set[RunId]:
         woken.add(id_text(head.id))
     if head is not None and head.id is not None and (moved or woken):
         woken.add(id_text(head.id))
-    return woken
+    return _Served(woken, head, start_at)
 
 
 def _count_start(db: Db, name: str, now: int) -> int:

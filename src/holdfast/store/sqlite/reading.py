@@ -26,8 +26,9 @@ from holdfast.store.value import Page, Post, RunFilter, RunRow, StoredChunk
 
 _COUNTED: Final = """
     SELECT count(*), coalesce(max(seq), 0), coalesce(sum(guard >> 32 IS NOT coalesce(consumed, 0)), 0) FROM hf_posts
-     WHERE run = ?
+     WHERE run = ? AND seq > ?
 """
+_WAITING: Final = POSTS + "WHERE run = ? AND seq > ? AND consumed IS NULL ORDER BY seq"
 _CHUNK_TYPES: Final = (int, int, int, str, int, int, int, bytes)
 # The entry before the page comes along for its checksum, without its body.
 _ENTRIES: Final = """
@@ -119,16 +120,16 @@ class Reader:
             previous, entries, _ = _page(connection, row.number, max(row.last_seq - 1, 0), 1)
         return Page(row, entries, (), previous, False)
 
-    def inbox(self, run: RunId) -> Sequence[Post]:
-        """Return the posts that wait."""
+    def inbox(self, run: RunId, after: int) -> Sequence[Post]:
+        """Return the posts that wait behind `after`."""
         with self.snapshot() as connection:
             row = find_run(connection, run)
             if row is None:
                 return []
             # What was consumed is only counted, without its body: a post that is missing must not go unnoticed.
-            known = fetch(connection, _COUNTED, (row.number,))
-            waiting = fetch(connection, POSTS + "WHERE run = ? AND consumed IS NULL ORDER BY seq", (row.number,))
-        if known != [(row.inbox_seq, row.inbox_seq, 0)]:
+            known = fetch(connection, _COUNTED, (row.number, after))
+            waiting = fetch(connection, _WAITING, (row.number, after))
+        if known != [(row.inbox_seq - after, row.inbox_seq if row.inbox_seq > after else 0, 0)]:
             raise Damaged(run=run, seq=None, what="its inbox does not hold the posts that its row counts")
         return [read_post(run, values) for values in waiting]
 

@@ -48,7 +48,9 @@ class Slots:
         def settled(db: Db) -> Turn | None:
             return limiting.look(db.cursor, lease, step, limit.name, self._clock())
 
-        turn: Turn = await self._writer.submit(Do(run, rings=woken, settled=settled, run=lease.row.run))
+        op = Do(run, rings=woken, settled=settled, run=lease.row.run)
+        # Branches of one run ask one after the other: together they need one commit.
+        turn: Turn = await self._writer.submit(op, wait_a_turn=True)
         return turn
 
     async def free(self, lease: Lease, step: str) -> None:

@@ -126,6 +126,10 @@ class Writer:
                 self._schedule()
         return future
 
+    def expect_company(self) -> None:
+        """Let what comes next wait for others: several runs are about to write."""
+        self._alone = 0
+
     def _schedule(self) -> None:
         self._scheduled = True
         self._idle.clear()

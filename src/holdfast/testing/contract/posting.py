@@ -30,6 +30,7 @@ class InboxContract:
         assert inbox[-1].at == store.now()
         assert await store.commit(pen.lease, pen.next("took two", consumed=[2])) == Committed(2)
         assert [post.seq for post in await store.inbox(run)] == [1, 3]
+        assert [[post.seq for post in await store.inbox(run, after=after)] for after in (1, 2, 3)] == [[3], [3], []]
 
     async def test_the_same_key_is_posted_once_even_after_it_was_consumed(self, store: Store) -> None:
         """A sender that retries, however late, is told that it was heard."""

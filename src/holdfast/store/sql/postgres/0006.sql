@@ -1,0 +1,7 @@
+-- A claim looks for what is due and, apart from that, for the least suspicious of those whose last owner left them
+-- without progress: neither walks past the others, however many there are.
+DROP INDEX holdfast.hf_runs_due;
+CREATE INDEX hf_runs_due ON holdfast.hf_runs (name, refused, (number % 16), due_at)
+ WHERE owner IS NULL AND due_at IS NOT NULL AND stalls <= 0;
+CREATE INDEX hf_runs_suspect ON holdfast.hf_runs (name, refused, stalls, due_at)
+ WHERE owner IS NULL AND due_at IS NOT NULL AND stalls > 0;
