@@ -8,6 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.core import limits
+from holdfast.core.checksum import StoredEntry
 from holdfast.core.ids import Fence, RunId, WorkerId, id_bytes
 from holdfast.core.status import Status
 from holdfast.store.rows import (
@@ -21,6 +22,7 @@ from holdfast.store.rows import (
 from holdfast.store.sqlite.database import Db
 from holdfast.store.sqlite.fetch import fetch
 from holdfast.store.sqlite.lookup import BY_NUMBER, find_run
+from holdfast.store.stalling import TAIL, no_progress
 from holdfast.store.value import Lease, RunRow
 
 _DUE: Final = (
@@ -42,6 +44,9 @@ _POSTED: Final = (
            OR r.control_seq > r.seen_seq AND r.status NOT IN ('completed', 'failed', 'cancelled')) LIMIT ?2
 """
 )
+_TAIL: Final = """
+    SELECT seq, kind, version, at, enc, body, checksum FROM hf_entries WHERE run = ? ORDER BY seq DESC LIMIT ?
+"""
 _CLAIM: Final = """
     UPDATE hf_runs SET owner = ?, fence = ?, attempt = ?, stalls = ?, guard = ? WHERE number = ? AND owner IS NULL
 """
@@ -104,7 +109,8 @@ def claim(
         if row.damage:
             set_aside(db, row, f"damaged: {row.damage}")
         elif row.is_hopeless:
-            set_aside(db, row, f"no_progress: {row.stalls} workers died or gave up without a new entry")
+            tail = [StoredEntry(*values) for values in db.rows(_TAIL, (row.number, TAIL))]
+            set_aside(db, row, no_progress(row, tail[::-1]))
         else:
             leases.append(_lease(db, row, worker, owner))
     return leases
