@@ -19,13 +19,14 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from tests.chaos import disks, fleet, flips, posts, restarts, summary, zombies
+from tests.chaos import disks, every_verb, fleet, flips, poison, posts, restarts, summary, zombies
 from tests.chaos.campaign import KILLS_POSTGRES, Campaign, commits, controls, kills, kills_postgres, power, replay
 from tests.chaos.controls import CONTROLS
 
 _CAMPAIGNS: Final[Mapping[str, Campaign]] = {
     "kills": kills,
     KILLS_POSTGRES: kills_postgres,
+    "every_verb": every_verb.campaign,
     "commits": commits,
     "power": power,
     "flips": flips.campaign,
@@ -34,17 +35,21 @@ _CAMPAIGNS: Final[Mapping[str, Campaign]] = {
     "restarts": restarts.campaign,
     "fleet": fleet.campaign,
     "posts": posts.campaign,
+    "poison": poison.campaign,
     "controls": controls,
 }
 _IN_FULL: Final = {
-    "kills": 10_000, KILLS_POSTGRES: 10_000, "commits": 5_000, "power": 20_000, "flips": 2_000, "disks": 120,
-    "zombies": 2_000, "restarts": 200, "fleet": 4_000, "posts": 20_000, "controls": 20 * len(CONTROLS),
+    "kills": 10_000, KILLS_POSTGRES: 10_000, "every_verb": 20_000, "commits": 5_000, "power": 20_000, "flips": 2_000,
+    "disks": 120, "zombies": 2_000, "restarts": 200, "fleet": 4_000, "posts": 20_000,
+    "poison": 2 * poison.HEALTHY, "controls": 20 * len(CONTROLS),
 }  # fmt: skip
 """How much of each is tried if nothing else is said; less than that is shown and not kept."""
 _ON_BOTH: Final = {
+    "every_verb": "how many deaths of a process that uses every verb, half of them on each store",
     "zombies": "how many workers that are stopped and woken, half of them on each store",
     "fleet": "how many runs of a fleet that loses workers, half of them on each store",
     "posts": "how many posts that race a park, half of them on each store",
+    "poison": "how many healthy runs beside some that kill their process, half of them on each store",
 }
 _ON_POSTGRES: Final = (KILLS_POSTGRES, "commits", "restarts", *_ON_BOTH)
 _ON_SQLITE: Final = ("kills", "power", "flips", "disks", "controls", *_ON_BOTH)
@@ -54,7 +59,7 @@ def main() -> int:
     """Return 0 when no campaign found anything."""
     options = _parser().parse_args()
     if options.replay:
-        broken = replay(options.replay)
+        broken = (every_verb.replay if "-" in options.replay else replay)(options.replay)
         print(broken or "nothing was broken")
         return 1 if broken else 0
     wanted = {
@@ -140,12 +145,16 @@ def _parser() -> argparse.ArgumentParser:
         "--restarts", type=int, default=_IN_FULL["restarts"], help="how many crashes of a server (%(default)s)"
     )
     for name, meaning in _ON_BOTH.items():
-        parser.add_argument(f"--{name}", type=int, default=_IN_FULL[name], help=f"{meaning} (%(default)s)")
+        parser.add_argument(
+            f"--{name.replace('_', '-')}", type=int, default=_IN_FULL[name], help=f"{meaning} (%(default)s)"
+        )
     parser.add_argument(
         "--controls", type=int, default=_IN_FULL["controls"], help="how many plays of twins (%(default)s)"
     )
     parser.add_argument("--seed", type=int, default=20261115, help="where chance begins (%(default)s)")
-    parser.add_argument("--replay", metavar="TRIAL", help="one trial, as a failure names it: 3:p57,c12b")
+    parser.add_argument(
+        "--replay", metavar="TRIAL", help="one trial, as a failure names it: 3:p57,c12b or visit-a:57,3"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
     return parser
 

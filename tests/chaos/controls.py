@@ -12,6 +12,7 @@ from tests.chaos import scenes
 from tests.chaos.judge import ONCE, Broken
 from tests.chaos.kills import Stage, orders
 from tests.chaos.losses import Loss
+from tests.chaos.theatre import Theatre
 
 Play = Callable[[Killer, Path, str, random.Random], None]
 """Plays a trial with a twin, or with none, and raises if a promise is broken."""
@@ -50,6 +51,19 @@ def _killed(*aims: str, most_runs: int = 3) -> Play:
             count = chance.randint(1, most_runs)
             death = AtPoint(chance.randint(1, count), named=aim)
             Stage(killer, folder, twin=twin).trial(orders(count), [death])
+
+    return play
+
+
+def _acted(act: str, *aims: str) -> Play:
+    """Return trials in which an act dies at each of these points; `after#3` is the third of that name."""
+
+    def play(killer: Killer, folder: Path, twin: str, chance: random.Random) -> None:
+        cast = [f"{act}-{chance.choice('abc')}"]
+        _, book = Theatre(killer, folder).unbroken(cast)
+        for aim in chance.sample(aims, len(aims)):
+            name, _, nth = aim.partition("#")
+            Theatre(killer, folder, twin=twin).trial(cast, [AtPoint(int(nth or 1), named=name)], book)
 
     return play
 
@@ -108,4 +122,14 @@ CONTROLS: Final[Sequence[Control]] = (
         sound="visited",
     ),
     Control("stamped_early", _staged(scenes.crossing_chunk), "without the chunk that was sent"),
+    Control("no_intent", _acted("market", "pay sent"), "pay happened 2 times"),
+    Control("key_per_attempt", _acted("family", "hold sent"), "hold was sent with"),
+    Control("takes_first", _acted("visit", "taken"), "was given what it waits for"),
+    Control("takes_first", _acted("market", "taken"), "nothing will ever move market"),
+    Control("spawns_first", _acted("market", "spawned"), "that nobody spawned"),
+    Control("slides", _acted("visit", "after#3", "after#4", "after#5"), "has slid"),
+    Control("expires_early", _acted("visit", "dawdle begins"), "is not that of an unbroken run"),
+    Control("performs_thrice", _acted("family", "hold sent"), "hold was performed"),
+    Control("chance_anew", _acted("family", "hold sent"), "is not that of an unbroken run"),
+    Control("gives_up", _acted("stay", "came begins"), "it is quarantined"),
 )

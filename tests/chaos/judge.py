@@ -84,7 +84,7 @@ def _history(story: Story) -> Iterator[str]:
     doubted = ("doubted", "0/ship#1") in facts
     wanted = unbroken(story.order, started.seed, facts, doubted=doubted)
     if facts != wanted:
-        yield "its journal is not that of an unbroken run:\n" + _difference(facts, wanted)
+        yield "its journal is not that of an unbroken run:\n" + difference(facts, wanted)
     if story.result != (result := _result(story.order, started.seed, facts, doubted=doubted)):
         yield f"its result is {story.result}, not {result}"
 
@@ -179,7 +179,8 @@ def _result(order: str, seed: str, facts: Sequence[Fact], *, doubted: bool) -> d
     }  # fmt: skip
 
 
-def _difference(found: Sequence[Fact], wanted: Sequence[Fact]) -> str:
+def difference(found: Sequence[Any], wanted: Sequence[Any]) -> str:
+    """Say where what was found first differs from what was wanted."""
     at = next((n for n, pair in enumerate(zip(found, wanted, strict=False)) if pair[0] != pair[1]), len(wanted))
     return f"  at place {at}: found {list(found[at : at + 3])}\n  wanted {list(wanted[at : at + 3])}"
 
@@ -189,19 +190,26 @@ def _difference(found: Sequence[Fact], wanted: Sequence[Fact]) -> str:
 
 def _acknowledged(story: Story, lines: Sequence[Line]) -> Iterator[str]:
     """Nothing that a call returned or a stream sent is taken back or told differently later."""
-    there = {event.seq: known for event, known in zip(story.events, story.digests, strict=True)}
+    yield from sent_and_lost(story, lines)
     values = _values(story)
     recorded_at = {_name(event.step): event.at for event in story.events if event.type in _OF_STEPS}
     for line in lines:
         match line["what"]:
-            case "entry" if there.get(line["seq"]) != line["digest"]:
-                fate = "another one now" if line["seq"] in there else "lost"
-                yield f"entry {line['seq']} was sent, and is {fate}"
             case "ack" if values.get(line["step"]) != line["value"]:
                 value = values.get(line["step"])
                 yield f"step {line['step']} had returned {_short(line['value'])}, and now {_short(value)}"
             case "ack" if recorded_at[line["step"]] > line["t"]:
                 yield f"step {line['step']} had returned, and was recorded only later"
+
+
+def sent_and_lost(story: Story, lines: Sequence[Line]) -> Iterator[str]:
+    """What a stream sent stands as it was sent, and the key that a run was started with is its own."""
+    there = {event.seq: known for event, known in zip(story.events, story.digests, strict=True)}
+    for line in lines:
+        match line["what"]:
+            case "entry" if there.get(line["seq"]) != line["digest"]:
+                fate = "another one now" if line["seq"] in there else "lost"
+                yield f"entry {line['seq']} was sent, and is {fate}"
             case "started" if line["run"] != story.run:
                 yield f"its key belonged to run {line['run']}, and now to {story.run}"
 

@@ -30,7 +30,8 @@ _LOOK_SECONDS: Final = 1.0
 _world: World
 
 
-def _did(step: str, order: str) -> None:
+def did(step: str, order: str) -> None:
+    """Note that a step's work is done, and let the process die before and after."""
     point.reached(f"{step} begins")
     _world.note("did", step=step, order=order)
     point.reached(f"{step} ends")
@@ -38,19 +39,19 @@ def _did(step: str, order: str) -> None:
 
 async def look(order: str) -> dict[str, Any]:
     """Read something: safe to repeat."""
-    _did("look", order)
+    did("look", order)
     return {"order": order, "lines": [1, 2, 3]}
 
 
 def count(order: str, lines: list[int]) -> int:
     """Compute in a thread: a plain function."""
-    _did("count", order)
+    did("count", order)
     return sum(lines)
 
 
 async def tag(order: str, ident: str, chance: float) -> str:
     """Take what was derived, so that its input's digest would differ if it were."""
-    _did("tag", order)
+    did("tag", order)
     return f"{order} {ident} {chance!r}"
 
 
@@ -65,13 +66,13 @@ async def tell(step: hf.Step[None], order: str) -> str:
     for word in ("one", "two", "three"):
         step.emit({"word": word})
         await asyncio.sleep(0)
-    _did("tell", order)
+    did("tell", order)
     return "one two three"
 
 
 async def insist(step: hf.Step[None], order: str) -> int:
     """Fail twice, each worth another attempt at once."""
-    _did("insist", order)
+    did("insist", order)
     if step.attempt < 3:
         raise ConnectionError(f"attempt {step.attempt}")
     return step.attempt
@@ -79,7 +80,7 @@ async def insist(step: hf.Step[None], order: str) -> int:
 
 async def return_later(step: hf.Step[None], order: str) -> int:
     """Fail once, worth another attempt only after a while: the run rests."""
-    _did("return_later", order)
+    did("return_later", order)
     if step.attempt < 2:
         raise ConnectionError("come back later")
     return step.attempt
@@ -119,13 +120,13 @@ def book(transaction: hf.Transaction, order: str) -> int:
 
 async def refuse(order: str) -> str:
     """Fail for good."""
-    _did("refuse", order)
+    did("refuse", order)
     raise ValueError(f"no {order}")
 
 
 async def paint(order: str) -> str:
     """Return more than an entry holds."""
-    _did("paint", order)
+    did("paint", order)
     return order[0] * PICTURE_BYTES
 
 
@@ -230,6 +231,11 @@ def enter(ledger: str) -> World:
     return _world
 
 
+def world() -> World:
+    """Return the world that this process's steps meet."""
+    return _world
+
+
 async def play(place: str, ledger: str, orders: tuple[str, ...], twin: str = "", code: str = "first") -> Report:
     """Start or take up these orders in the store at `place`, see them to their end, and report."""
     world = enter(ledger)
@@ -241,7 +247,7 @@ async def play(place: str, ledger: str, orders: tuple[str, ...], twin: str = "",
         for order, run in zip(orders, runs, strict=True):
             world.note("started", order=order, run=run)
         # A run that rests for ever has a watcher that waits for ever, so they are ended below.
-        watchers = [watching.create_task(_watch(runtime, order, run)) for order, run in zip(orders, runs, strict=True)]
+        watchers = [watching.create_task(watch(runtime, order, run)) for order, run in zip(orders, runs, strict=True)]
         stories = await see_through(runtime, store, orders, code=code)
         for watcher in watchers:
             watcher.cancel()
@@ -257,7 +263,7 @@ async def _start(runtime: Runtime, orders: Sequence[str], code: Durable[Any, str
     return [handle.id for handle in handles]
 
 
-async def _watch(runtime: Runtime, order: str, run: RunId) -> None:
+async def watch(runtime: Runtime, order: str, run: RunId) -> None:
     """Follow a run as a client would, and note everything that the stream sent as an entry."""
     async for event in runtime.client.events(run):
         if not isinstance(event, Chunk | PreviewReset):

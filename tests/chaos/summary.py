@@ -33,6 +33,15 @@ _MEANINGS: Final = {
         "The same program with its store on PostgreSQL, killed before and after its writes and inside its effects, and "
         "judged in the same way; what a dead process had asked for may still be done by the server."
     ),
+    "every_verb": (
+        "Real SIGKILLs of a process that serves five durable functions which between them use every verb (steps of "
+        "each effect, retries, timeouts, limits, branches, children, signals, questions, pauses, cancels, "
+        "generations), one to five of them at once, at random points and again while it recovers, half of them on "
+        "each database. Every journal must be that of an unbroken life but for what a death adds by policy, with one "
+        "ending; `once` effects happen once, keys are those of their steps, transactions are exact, no child is there "
+        "twice, no signal, answer or cancel is lost, no due time slides, nothing acknowledged is taken back, and "
+        "`verify` finds nothing."
+    ),
     "commits": (
         "The same program on PostgreSQL over a line that is cut at one of its writes: before it arrives, while it is "
         "done, after it is done and before it is answered, with all but its end done, or so that it lands late. In "
@@ -66,6 +75,12 @@ _MEANINGS: Final = {
         "A run that parks in one process while another posts to it (`posted_first`: the park was refused; "
         "`parked_first`: the post woke it), and two processes whose batches post to each other's runs (`crossing`): no "
         "post is lost or taken twice, and no caller is shown a deadlock."
+    ),
+    "poison": (
+        "Healthy runs, 200 at a time, beside runs that exit their process, use up its memory or crash it at an "
+        "import, under a loop that starts `holdfast worker`, with 64 runs at once, whenever it died. Every healthy run "
+        "ends and none is quarantined; every other one is, with its last step in the reason, and completes by a "
+        "person's retry when its cause is gone."
     ),
     "disks": (
         "Real ext4 file systems of a few MB, with blocks of 1 and 4 kB, that are full or read-only before a program "

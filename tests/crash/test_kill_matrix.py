@@ -1,47 +1,67 @@
-"""Process death: a program with every verb dies around each of its writes, calls and effects, and ends all the same."""
+"""Process death: acts that use every verb die at each of their points, on both databases, and end all the same."""
 
+import inspect
 import random
+import re
 from collections.abc import Iterator
 
 import pytest
 
-from holdfast.testing.killer import AtCall, AtPoint
-from tests.chaos.kills import Stage, Stages, end_all, new_killer, orders, scratch
+import holdfast as hf
+from holdfast.engine.context import StepOptions
+from tests.chaos import acts, program
+from tests.chaos.acts import ACTS
+from tests.chaos.kills import scratch
+from tests.chaos.theatre import Theatre, Theatres, Trial, end_all, every_point, new_killer
+from tests.rigs.server import Server, in_schema
+
+_OPTIONS_ELSEWHERE = {
+    "name", "returns", "key", "on_input_change",  # say how a record is found and read: nothing more is written
+    "heartbeat",  # ends an attempt as `timeout` does
+    "not_performed",  # turns what would be a doubt into a failure
+}  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def stages() -> Iterator[Stages]:
-    """Two places to die at, one for each core."""
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def theatres(request: pytest.FixtureRequest) -> Iterator[Theatres]:
+    """Two places to die at, one for each core, on each database."""
     with scratch() as folder, new_killer() as one, new_killer() as other:
-        yield Stage(one, folder / "1"), Stage(other, folder / "2")
+        addresses: list[str | None] = [None, None]
+        if request.param == "postgresql":
+            server: Server = request.getfixturevalue("postgres_server")
+            addresses = [in_schema(server.database(name), "hf") for name in ("theatre_one", "theatre_two")]
+        yield (
+            Theatre(one, folder / "1", address=addresses[0]),
+            Theatre(other, folder / "2", address=addresses[1]),
+        )
 
 
-def test_a_run_killed_before_or_after_any_write_or_inside_any_effect_ends_as_if_unbroken(stages: Stages) -> None:
-    """Result and journal are those of an unbroken run; `once` happens once, keys stay, transactions are exact."""
-    points, _ = stages[0].count(orders(1))
-    trials = [[AtPoint(nth)] for nth in range(1, points + 1)]
-    assert points > 80
-    assert end_all(stages, orders(1), trials) >= 0.9 * points
+@pytest.mark.parametrize("act", ACTS)
+def test_an_act_killed_at_any_of_its_points_ends_as_if_unbroken(theatres: Theatres, act: str) -> None:
+    """Before and after every write and inside every effect: one journal, one ending, effects by their policies."""
+    trials, book = every_point(theatres[0], act)
+    assert len(trials) > 20
+    assert end_all(theatres, trials, book) >= 0.9 * len(trials)
 
 
-def test_a_run_killed_at_any_file_call_ends_as_if_unbroken(stages: Stages) -> None:
-    """A commit torn anywhere between its first byte and its sync is there as a whole or not at all."""
-    _, calls = stages[0].count(orders(1))
-    trials = [[AtCall(nth, "before")] for nth in range(1, calls + 1)]
-    assert calls > 300
-    assert end_all(stages, orders(1), trials) >= 0.9 * calls
-
-
-@pytest.mark.parametrize("seed", [1, 2])
-def test_runs_that_share_their_commits_survive_deaths_of_their_recoveries_too(stages: Stages, seed: int) -> None:
+def test_acts_that_share_their_commits_survive_deaths_of_their_recoveries_too(theatres: Theatres) -> None:
     """Group commit takes no neighbour's work along, and a recovery that dies is recovered from like any other."""
-    chance = random.Random(seed)
-    points, _ = stages[0].count(orders(3))
-    deaths = 0
-    for _ in range(5):
-        # How many points there are depends on which commits were shared, so that a late one may not come.
-        trials = [[AtPoint(chance.randint(1, points)) for _ in range(chance.randint(1, 3))] for _ in range(20)]
-        deaths += end_all(stages, orders(3), trials)
-        if deaths >= 20:
-            return
-    pytest.fail(f"only {deaths} deaths were died")
+    chance = random.Random(1)
+    cast = tuple(f"{act}-a" for act in ACTS)
+    trials = [
+        # Soon enough to be come to: how many points there are depends on which commits were shared.
+        Trial(cast, tuple(chance.randint(1, 150) for _ in range(chance.randint(1, 4))), hasty=place % 2 == 0)
+        for place in range(8)
+    ]
+    assert end_all(theatres, trials, theatres[0].book()) >= len(trials)
+
+
+def test_the_acts_use_every_verb() -> None:
+    """A verb or an option of a step that no act uses would be killed by nobody."""
+    source = inspect.getsource(acts) + inspect.getsource(program)
+    verbs = {name for name in dir(hf.Context) if not name.startswith("_")}
+    assert verbs - set(re.findall(r"\bctx\.(\w+)", source)) == set()
+    of_child = {name for name in dir(hf.Child) if not name.startswith("_")}
+    assert of_child - set(re.findall(r"\b(?:errand|guest)\.(\w+)", source)) == set()
+    options = set(StepOptions.__annotations__)
+    assert options - set(re.findall(r"\b(\w+)=", source)) <= _OPTIONS_ELSEWHERE

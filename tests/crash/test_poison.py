@@ -1,66 +1,32 @@
-"""A run that kills its worker again and again."""
+"""Runs that kill their worker again and again, beside runs that do nobody harm."""
 
-import asyncio
-import os
-import signal
-import subprocess
-import sys
-from pathlib import Path
-from typing import Final
+from collections.abc import Iterator
 
-import holdfast as hf
+import pytest
 
-_LIVES: Final = 20
+from holdfast.core import limits
+from holdfast.testing.killer import Killer
+from tests.chaos.judge import Broken
+from tests.chaos.poison import Loop, new_killer
+from tests.chaos.sites import Site, file_site
 
-
-async def die(number: int) -> int:
-    """Kill the process that performs it."""
-    os.kill(os.getpid(), signal.SIGKILL)
-    return number
+_HEALTHY = 40
 
 
-async def linger(number: int) -> int:
-    """Be under way whenever somebody else kills the process."""
-    for _ in range(100):
-        await asyncio.sleep(0)
-    return number
+@pytest.fixture(scope="module")
+def killer() -> Iterator[Killer]:
+    """Whoever starts the workers."""
+    with new_killer() as killer:
+        yield killer
 
 
-@hf.durable
-async def poison(ctx: hf.Context) -> int:
-    """Kill every worker that takes it up."""
-    return await ctx.step(die, 1)
+def test_only_the_runs_that_kill_are_quarantined_and_a_retry_mends_them(killer: Killer, site: Site) -> None:
+    """P5: poison is set aside with its reason and last step, holds nobody up, and goes on when its cause is gone."""
+    survived = Loop(killer, site).survive(_HEALTHY, 1)
+    assert survived.deaths > limits.STALLS
 
 
-@hf.durable
-async def healthy(ctx: hf.Context, number: int) -> int:
-    """Do nobody harm."""
-    return await ctx.step(linger, number)
-
-
-async def live(store: str) -> None:
-    """Start the poison and its neighbours, or take them up, and wait for all of them."""
-    async with hf.open(store, hf.App(poison, healthy)) as runtime:
-        neighbours = [await runtime.start(healthy, number, key=("healthy", number)) for number in range(5)]
-        bad = await runtime.start(poison, key="poison")
-        assert [await run.result(timeout=30) for run in neighbours] == list(range(5))
-        try:
-            await bad.result(timeout=30)
-        except hf.RunError as error:
-            print(error.status, error.reason)
-
-
-def test_only_the_run_that_kills_is_quarantined(tmp_path: Path) -> None:
-    """P5: a run that kills its worker again and again is quarantined, with the reason, and holds nobody else up."""
-    store = f"sqlite:///{tmp_path / 'poison.db'}"
-    code = f"import asyncio; from {__name__} import live; asyncio.run(live({store!r}))"
-    command = [sys.executable, "-c", code]
-    said = None
-    for _ in range(_LIVES):
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-        if done.returncode == 0:
-            said = done.stdout
-            break
-        assert done.returncode == -signal.SIGKILL, done.stderr
-    assert said is not None, f"not over after {_LIVES} lives"
-    assert said.startswith("quarantined no_progress: 5 workers died")
+def test_a_worker_that_drives_all_suspects_at_once_is_caught(killer: Killer) -> None:
+    """The twin: the neighbours of what kills are charged for each of its deaths, and quarantined with it."""
+    with file_site() as site, pytest.raises(Broken, match="healthy is quarantined"):
+        Loop(killer, site, twin="charges_all").survive(_HEALTHY, 1)

@@ -362,6 +362,20 @@ class TestSameAfterResume:
         assert {line["run"] for line in told} == {run.id}
         assert told[-1]["more"] == 1
 
+    async def test_a_line_that_names_its_run_itself_is_logged(self, stage: Stage) -> None:
+        """What a logger is bound to may be said again: a line in a log must not end a run."""
+
+        @hf.durable
+        async def tale(ctx: hf.Context) -> str:
+            ctx.log.info("mine", run="another")
+            ctx.log.bind(run="a third").info("bound")
+            return "done"
+
+        with capture_logs() as lines:
+            async with stage.open(tale) as runtime:
+                assert await soon(runtime.run(tale)) == "done"
+        assert {line["event"]: line["run"] for line in lines} == {"mine": "another", "bound": "a third"}
+
     async def test_what_is_emitted_is_emitted_once(self, stage: Stage) -> None:
         """Whoever watches is told once, however often the run is resumed."""
         hurdle = Hurdle()

@@ -12,6 +12,7 @@ from holdfast import events
 from holdfast.core.status import Status
 from tests.engine.stage import Hurdle, Stage, entries_of, kinds_of, parked, seen, soon, until
 from tests.engine.test_cancel import Unhurried
+from tests.rigs import waiting
 
 GO = hf.Signal("go", str)
 
@@ -318,3 +319,33 @@ async def test_a_timeout_that_comes_while_a_wait_is_being_written_ends_the_wait(
         assert await run.result(timeout=20) == "timed out"
         entries = await entries_of(run)
     assert [entry.cancelled for entry in entries if isinstance(entry, events.StepFailed)][-1]
+
+
+async def test_a_run_that_is_woken_before_its_code_has_left_is_driven_when_it_has(every: Stage) -> None:
+    """A post may come as soon as the run is parked: its claim is not given back, and its code never runs twice."""
+    leaving, may_leave, inside = asyncio.Event(), asyncio.Event(), 0
+
+    @hf.durable
+    async def lingers(ctx: hf.Context) -> str:
+        nonlocal inside
+        inside += 1
+        assert inside == 1
+        try:
+            return await ctx.receive(GO)
+        finally:
+            leaving.set()
+            await may_leave.wait()
+            inside -= 1
+
+    async with every.open(lingers) as runtime:
+        run = await runtime.start(lingers)
+        await soon(leaving.wait())
+        await run.signal(GO, "now")
+        await waiting.until(lambda: _is_claimed(run), what="another claim")
+        may_leave.set()
+        assert await run.result(timeout=20) == "now"
+        assert (await run.info()).attempt == 2
+
+
+async def _is_claimed(run: hf.Run[Any]) -> bool:
+    return (await run.info()).attempt >= 2

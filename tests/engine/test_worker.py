@@ -367,6 +367,49 @@ async def test_a_run_whose_worker_dies_before_each_entry_is_quarantined_and_its_
         assert aside.value.status == "quarantined"
 
 
+async def test_a_suspect_that_only_wrote_another_intent_is_driven_alone(stage: Stage) -> None:
+    """Another intent of the step that kills is no progress: whoever was driven beside it would be charged with it."""
+    step, waiting = Hurdle(), Hurdle()
+
+    @hf.durable
+    async def bad(ctx: hf.Context) -> None:
+        await ctx.step(step, effect="keyed", name="kills", key="kills")
+
+    @hf.durable
+    async def good(ctx: hf.Context) -> None:
+        await waiting()
+
+    @hf.durable
+    async def fresh(ctx: hf.Context) -> str:
+        return "done"
+
+    async with stage.open(bad, good, fresh, work=False) as runtime:
+        poison, neighbour = await runtime.start(bad), await runtime.start(good)
+    for _ in range(2):
+        step.reached.clear()
+        waiting.reached.clear()
+        async with stage.open(bad, good, fresh):
+            await soon(step.reached.wait())
+            await soon(waiting.reached.wait())
+            await stage.declare_dead()
+    step.reached.clear()
+    async with stage.open(bad, good, fresh) as runtime:
+        await soon(step.reached.wait())
+        # Each of these is found by another claim, which would have taken the other suspect too.
+        for _ in range(3):
+            assert await soon(runtime.run(fresh)) == "done"
+            await claimed(runtime)
+        assert (await runtime.client.info(neighbour.id)).attempt == 2
+        assert (await runtime.client.info(poison.id)).attempt == 3
+
+
+async def claimed(runtime: hf.Runtime) -> None:
+    """Return when the worker has claimed what was due at the moment."""
+    worker = runtime._worker
+    assert worker is not None
+    await soon(worker._claim())
+
+
 async def test_a_worker_for_one_run_takes_it_again_after_losing_its_lease() -> None:
     """A lease lost to a store that was away must not leave `hf.run` waiting for a run that nobody drives."""
     store, hurdle = MemoryStore(), Hurdle()

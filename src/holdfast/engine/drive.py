@@ -318,7 +318,8 @@ class Drive:
         while True:
             if self.handing and intent:
                 await self.leave()
-            if await self.written(self.outbox.append(*entries, guarded=guarded, **rest)):
+            pending = self.outbox.append(*entries, guarded=guarded, **rest)
+            if await self.written(pending, progress=rest.get("progress", True)):
                 break
             await self.waits.look()
             if intent and self.cancel_asked and not self.cleaned:
@@ -327,8 +328,10 @@ class Drive:
         if self.handing and not intent:
             await self.leave()
 
-    async def written(self, waiting: Pending[Outcome]) -> bool:
+    async def written(self, waiting: Pending[Outcome], *, progress: bool = True) -> bool:
         """Return True when a commit is on disk, False when a post came between and it must be queued again.
+
+        One that is no `progress` leaves the run as suspicious as it was.
 
         Raises:
             Lost: the lease is gone, or the store does not answer.
@@ -342,7 +345,7 @@ class Drive:
             # Nothing is known of what the store holds now: the code must not go on, and its run has not failed.
             raise self.halt(Lost(f"the store does not answer: {error}")) from error
         if outcome.__class__ is Committed:
-            if self.suspect:
+            if self.suspect and progress:
                 self.acquit()
             return True
         if isinstance(outcome, InboxMoved):

@@ -14,7 +14,7 @@ class Log:
 
     def bind(self, **more: Any) -> "Log":
         """Return a logger that says `more` on every line."""
-        return Log(**self._bound, **more)
+        return Log(**{**self._bound, **more})
 
     def _say(self, level: str, event: str, fields: dict[str, Any]) -> None:
         import structlog  # lazy: twenty milliseconds that most programs never need
@@ -24,7 +24,8 @@ class Log:
         else:
             # Left to itself structlog writes to standard output, which belongs to the program.
             logger = structlog.wrap_logger(structlog.PrintLogger(sys.stderr))
-        getattr(logger, level)(event, **self._bound, **fields)
+        # What the caller says of the same name counts, as it does for structlog: a line must not end a run.
+        getattr(logger, level)(event, **{**self._bound, **fields})
 
     def debug(self, event: str, /, **fields: Any) -> None:
         """Log for developers."""

@@ -28,7 +28,7 @@ _BACK_OFF_SECONDS: Final = 1.0
 _DELIVER_SECONDS: Final = 0.05
 """How often it is looked for posts to the runs that are driven here, at most."""
 _UNWIND_SECONDS: Final = 5.0
-"""How long code that does not heed its cancellation is waited for when its worker stops."""
+"""How long code that does not leave its run is waited for when its worker stops, or when the run is woken."""
 _REFUSED_TWICE: Final = 2
 _UNSERVED_AT_ONCE: Final = 100
 """How many runs that nobody serves are looked at together when their end was asked for."""
@@ -45,7 +45,7 @@ class Worker:
         self._contender = Contender(store, told)
         self._driving: dict[RunId, tuple[asyncio.Task[None], Drive | None]] = {}
         self._lost: set[asyncio.Task[None]] = set()
-        """Code that was told to leave because its lease is gone, until it has left."""
+        """Code that leaves its run, whose lease is gone, until it has left."""
         self._only: Narrow | None = None
         self._stopping = self._draining = False
         self._dead: WorkerId | None = None
@@ -125,9 +125,21 @@ class Worker:
 
     def take(self, lease: Lease) -> None:
         """Drive a run whose lease is at hand; one that came too late for this worker is left to be given up."""
-        if lease.row.run not in self._driving and self._may_take and lease.worker == self.id:
-            task = asyncio.create_task(self._drive(lease), name=f"run {lease.row.run}")
-            self._driving[lease.row.run] = (task, None)
+        before, drive = self._driving.get(lease.row.run, (None, None))
+        if not self._may_take or lease.worker != self.id:
+            return
+        if before is not None:
+            if drive is None or not drive.resting or lease.fence <= drive.lease.fence:
+                return
+            # It was woken as soon as it was parked, and its code has not left yet.
+            self._leave(before)
+        task = asyncio.create_task(self._drive(lease, before), name=f"run {lease.row.run}")
+        self._driving[lease.row.run] = (task, None)
+
+    def _leave(self, task: asyncio.Task[None]) -> None:
+        """Look after code that leaves a run, until it has."""
+        self._lost.add(task)
+        task.add_done_callback(self._lost.discard)
 
     async def _work(self) -> None:
         """Claim, drive and rest until stopped."""
@@ -282,8 +294,7 @@ class Worker:
         if drive is not None:
             drive.lose(why)
         task.cancel()
-        self._lost.add(task)
-        task.add_done_callback(self._lost.discard)
+        self._leave(task)
         self._space.set()
 
     async def _return(self) -> None:
@@ -295,7 +306,8 @@ class Worker:
 
     # Driving
 
-    async def _drive(self, lease: Lease) -> None:
+    async def _drive(self, lease: Lease, before: "asyncio.Task[None] | None") -> None:
+        """Drive a run under a lease, after the code of the lease before has left."""
         run = lease.row.run
         function = self._app.get(lease.row.name)
         assert function is not None
@@ -307,6 +319,8 @@ class Worker:
         task = self._driving[run][0]
         self._driving[run] = (task, drive)
         try:
+            if before is not None and not (await asyncio.wait([before], timeout=_UNWIND_SECONDS))[0]:
+                return  # owned and not driven: given up at the next look, for whoever is not held up
             await follow(drive, function)
         except Lost as lost:
             if not drive.stopping:

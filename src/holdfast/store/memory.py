@@ -26,6 +26,7 @@ from holdfast.store.clock import Clock, system_clock
 from holdfast.store.keeping import why_kept
 from holdfast.store.protocol import Pending, Transaction
 from holdfast.store.sqlite.transaction import call_guarded
+from holdfast.store.stalling import TAIL, no_progress
 from holdfast.store.tickets import Tickets
 from holdfast.store.value import (
     BaseMoved,
@@ -331,7 +332,7 @@ class MemoryStore:
                 continue
             suspects = suspects and not row.stalls
             if row.is_hopeless:
-                why = f"no_progress: {row.stalls} workers died or gave up without a new entry"
+                why = no_progress(row, self._entries[row.run][-TAIL:])
                 self._rows[row.run] = replace(
                     row,
                     status=Status.QUARANTINED,

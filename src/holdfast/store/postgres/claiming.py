@@ -4,7 +4,9 @@ import asyncio
 import random
 from collections.abc import Mapping, Sequence
 
+from holdfast.core.checksum import StoredEntry
 from holdfast.core.ids import RunId, WorkerId
+from holdfast.store import stalling
 from holdfast.store.postgres import leasing
 from holdfast.store.postgres.clock import ServerClock
 from holdfast.store.postgres.reading import Reader
@@ -89,7 +91,8 @@ class Claims:
         for row, stored in rows:
             reason = f"damaged: {row.damage}" if row.damage else ""
             if not reason and row.is_hopeless:
-                reason = f"no_progress: {row.stalls} workers died or gave up without a new entry"
+                tail = await self._reader.rows(leasing.TAIL, [row.number, stalling.TAIL])
+                reason = stalling.no_progress(row, [StoredEntry(*values) for values in reversed(tail)])
             if reason:
                 await self._reader.rows(leasing.SET_ASIDE, leasing.aside_values(row, stored, reason))
             else:

@@ -14,6 +14,9 @@ from holdfast.store.postgres.opening import MICROS
 from holdfast.store.rows import SELECT, fixed_of, guard, moving_of, seal
 from holdfast.store.value import Lease, RunRow
 
+TAIL: Final = """
+    SELECT seq, kind, version, at, enc, body, checksum FROM hf_entries WHERE run = $1 ORDER BY seq DESC LIMIT $2
+"""
 BUCKETS: Final = 16
 ENOUGH: Final = 64
 """How many that are due a claim looks at before it takes those that have waited longest."""

@@ -9,6 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.core import limits
+from holdfast.core.checksum import StoredEntry
 from holdfast.core.ids import Fence, RunId, WorkerId, id_bytes
 from holdfast.core.status import Status
 from holdfast.core.version import admits
@@ -24,6 +25,7 @@ from holdfast.store.rows import (
 from holdfast.store.sqlite.database import Db
 from holdfast.store.sqlite.fetch import fetch
 from holdfast.store.sqlite.lookup import BY_NUMBER, find_run
+from holdfast.store.stalling import TAIL, no_progress
 from holdfast.store.value import Lease, RunRow
 
 _WORDS: Final = """
@@ -71,6 +73,9 @@ _ASKED: Final = (
     LIMIT ?3
 """
 )
+_TAIL: Final = """
+    SELECT seq, kind, version, at, enc, body, checksum FROM hf_entries WHERE run = ? ORDER BY seq DESC LIMIT ?
+"""
 _CLAIM: Final = """
     UPDATE hf_runs SET owner = ?, fence = ?, attempt = ?, stalls = ?, guard = ? WHERE number = ? AND owner IS NULL
 """
@@ -145,7 +150,8 @@ def claim(
         if row.damage:
             set_aside(db, row, f"damaged: {row.damage}")
         elif row.is_hopeless:
-            set_aside(db, row, f"no_progress: {row.stalls} workers died or gave up without a new entry")
+            tail = [StoredEntry(*values) for values in db.rows(_TAIL, (row.number, TAIL))]
+            set_aside(db, row, no_progress(row, tail[::-1]))
         else:
             leases.append(_lease(db, row, worker, owner))
     return leases
