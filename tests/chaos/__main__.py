@@ -3,7 +3,7 @@
 import argparse
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from typing import Final
@@ -19,7 +19,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from tests.chaos import disks, fleet, flips, posts, restarts, summary, zombies
+from tests.chaos import disks, fleet, flips, posts, restarts, simulation, summary, zombies
 from tests.chaos.campaign import KILLS_POSTGRES, Campaign, commits, controls, kills, kills_postgres, power, replay
 from tests.chaos.controls import CONTROLS
 
@@ -34,27 +34,31 @@ _CAMPAIGNS: Final[Mapping[str, Campaign]] = {
     "restarts": restarts.campaign,
     "fleet": fleet.campaign,
     "posts": posts.campaign,
+    "simulation": simulation.campaign,
     "controls": controls,
 }
 _IN_FULL: Final = {
     "kills": 10_000, KILLS_POSTGRES: 10_000, "commits": 5_000, "power": 20_000, "flips": 2_000, "disks": 120,
-    "zombies": 2_000, "restarts": 200, "fleet": 4_000, "posts": 20_000, "controls": 20 * len(CONTROLS),
+    "zombies": 2_000, "restarts": 200, "fleet": 4_000, "posts": 20_000, "simulation": 20_000,
+    "controls": 20 * len(CONTROLS),
 }  # fmt: skip
 """How much of each is tried if nothing else is said; less than that is shown and not kept."""
+_REPLAYS: Final[Mapping[str, Callable[[str], str | None]]] = {"simulation": simulation.replay}
+"""What plays a trial again, by the campaign before the first colon; any other is one of kills or commits."""
 _ON_BOTH: Final = {
     "zombies": "how many workers that are stopped and woken, half of them on each store",
     "fleet": "how many runs of a fleet that loses workers, half of them on each store",
     "posts": "how many posts that race a park, half of them on each store",
 }
 _ON_POSTGRES: Final = (KILLS_POSTGRES, "commits", "restarts", *_ON_BOTH)
-_ON_SQLITE: Final = ("kills", "power", "flips", "disks", "controls", *_ON_BOTH)
+_ON_SQLITE: Final = ("kills", "power", "flips", "disks", "controls", "simulation", *_ON_BOTH)
 
 
 def main() -> int:
     """Return 0 when no campaign found anything."""
     options = _parser().parse_args()
     if options.replay:
-        broken = replay(options.replay)
+        broken = _replay(options.replay)
         print(broken or "nothing was broken")
         return 1 if broken else 0
     wanted = {
@@ -65,6 +69,7 @@ def main() -> int:
         "flips": options.flips,
         "disks": options.disks,
         "controls": options.controls,
+        "simulation": options.simulation,
         "restarts": options.restarts,
         **{name: getattr(options, name) for name in _ON_BOTH},
     }
@@ -77,6 +82,12 @@ def main() -> int:
     parts = _run(chosen, wanted, options.seed)
     sys.stdout.write(summary.as_json(parts).decode() if options.json else summary.as_page(parts))
     return 1 if any(part["failures"] for part in parts.values()) else 0
+
+
+def _replay(text: str) -> str | None:
+    """Play one trial of any campaign that has some; return what it broke, if anything."""
+    campaign, _, rest = text.partition(":")
+    return _REPLAYS[campaign](rest) if campaign in _REPLAYS else replay(text)
 
 
 def _chosen(known: Mapping[str, Campaign], only: str | None, store: str | None) -> dict[str, Campaign]:
@@ -142,10 +153,15 @@ def _parser() -> argparse.ArgumentParser:
     for name, meaning in _ON_BOTH.items():
         parser.add_argument(f"--{name}", type=int, default=_IN_FULL[name], help=f"{meaning} (%(default)s)")
     parser.add_argument(
+        "--simulation", type=int, default=_IN_FULL["simulation"], help="how many simulated interleavings (%(default)s)"
+    )
+    parser.add_argument(
         "--controls", type=int, default=_IN_FULL["controls"], help="how many plays of twins (%(default)s)"
     )
     parser.add_argument("--seed", type=int, default=20261115, help="where chance begins (%(default)s)")
-    parser.add_argument("--replay", metavar="TRIAL", help="one trial, as a failure names it: 3:p57,c12b")
+    parser.add_argument(
+        "--replay", metavar="TRIAL", help="one trial, as a failure names it: 3:p57,c12b, simulation:1/7"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
     return parser
 

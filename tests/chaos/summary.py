@@ -67,6 +67,14 @@ _MEANINGS: Final = {
         "`parked_first`: the post woke it), and two processes whose batches post to each other's runs (`crossing`): no "
         "post is lost or taken twice, and no caller is shown a deadlock."
     ),
+    "simulation": (
+        "Seeded interleavings of up to three workers in one process, on a store in memory that takes its time and "
+        "loses answers: generated programs of up to 20 verbs, workers killed between any two of their callbacks or "
+        "stopped and woken after their leases were lost, outsiders who signal, answer, cancel and pause at any moment, "
+        "time that jumps. Checked against a model of the program: results, one ending, effects by policy, journals, no "
+        "post lost or taken twice, no writer without a lease, nothing owned by the dead for longer than a lease and "
+        "two seconds. A failing seed replays exactly."
+    ),
     "disks": (
         "Real ext4 file systems of a few MB, with blocks of 1 and 4 kB, that are full or read-only before a program "
         "opens its store (a new one, a closed one, one of a killed process), fill up before one of its steps, have "
