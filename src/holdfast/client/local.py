@@ -380,15 +380,22 @@ class LocalClient:
                 f"question {question} shows something else than what was decided", run=run, hint="Look at it again."
             )
         if asked.expires_at is not None and as_time(self._store.now()) >= asked.expires_at:
-            raise Conflict(
-                f"question {question} is past its time, and decided: no", run=run, hint="Nobody waits for it."
-            )
+            raise _past_its_time(question)
         if args is not None and (asked.args is None or set(args) - set(asked.args)):
             raise InvalidInput(f"question {question} lets nobody change {', '.join(args)}")
         changed = NULL if asked.args is None else _json({**asked.args, **(args or {})}, "args=")
         body = AnswerBody(asked.step, bool(yes), shown, by, note, changed)
         if await self._post(run_id(run), ANSWER, f"{ANSWER}/{question}", body) != "accepted":
             raise Conflict(f"question {question} was answered before", run=run, hint="`holdfast show RUN` tells how.")
+        if asked.expires_at is not None and await self._has_expired(asked):
+            raise _past_its_time(question)
+
+    async def _has_expired(self, asked: Question) -> bool:
+        """Say whether a question was decided by nobody, before an answer to it was accepted."""
+        async for event in feed(self._store, run_id(asked.run), None, follow=False):
+            if isinstance(event, e.QuestionAnswered) and event.step == asked.step:
+                return event.expired
+        return False
 
     async def workers(self) -> Sequence[WorkerInfo]:
         held = await self._store.list(RunFilter(status=Status.RUNNING, limit=1000))
@@ -471,6 +478,11 @@ class LocalClient:
             if before is not None and rows[-1].run >= before:
                 return  # a row that has lost its id has no place in the order, and would come again and again
             before = rows[-1].run
+
+
+def _past_its_time(question: str) -> Conflict:
+    run = question.partition(".")[0]
+    return Conflict(f"question {question} is past its time, and decided: no", run=run, hint="Nobody waits for it.")
 
 
 def _json(value: Any, what: str) -> Raw:

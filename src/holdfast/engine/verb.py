@@ -176,19 +176,16 @@ class Verb:
             if post.kind != ANSWER:
                 return False
             body = msgspec.json.decode(post.body, type=AnswerBody)
-            in_time = due_at is None or post.at < due_at
-            return in_time and body.step == self.key and body.shown == shown
+            return body.step == self.key and body.shown == shown
 
-        post = await self._wait("ask", due_at, takes, detail=text[:200])
-        if post is None:
-            entry = e.QuestionAnswered(step=self.key, yes=False, shown=shown, expired=True)
-            await drive.write(entry)
-        else:
-            body = msgspec.json.decode(post.body, type=AnswerBody)
-            entry = e.QuestionAnswered(
-                step=self.key, yes=body.yes, shown=shown, by=body.by, note=body.note, raw=body.args
-            )
-            await drive.write(entry, consumed=(post.seq,))
+        while (post := await self._wait("ask", due_at, takes, detail=text[:200])) is None:
+            expired = e.QuestionAnswered(step=self.key, yes=False, shown=shown, expired=True)
+            # An answer that came between the look and this entry counts: whoever gave it was told so.
+            if await drive.write_if_heard(expired):
+                return _decision(expired)
+        body = msgspec.json.decode(post.body, type=AnswerBody)
+        entry = e.QuestionAnswered(step=self.key, yes=body.yes, shown=shown, by=body.by, note=body.note, raw=body.args)
+        await drive.write(entry, consumed=(post.seq,))
         return _decision(entry)
 
     async def _put(self, text: str, show: Any, args: dict[str, Any] | None, due_at: int | None) -> None:
