@@ -19,7 +19,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from tests.chaos import disks, fleet, flips, posts, restarts, simulation, summary, zombies
+from tests.chaos import disks, fleet, flips, posts, programs, restarts, simulation, summary, zombies
 from tests.chaos.campaign import KILLS_POSTGRES, Campaign, commits, controls, kills, kills_postgres, power, replay
 from tests.chaos.controls import CONTROLS
 
@@ -35,20 +35,26 @@ _CAMPAIGNS: Final[Mapping[str, Campaign]] = {
     "fleet": fleet.campaign,
     "posts": posts.campaign,
     "simulation": simulation.campaign,
+    "programs": programs.campaign,
     "controls": controls,
 }
 _IN_FULL: Final = {
     "kills": 10_000, KILLS_POSTGRES: 10_000, "commits": 5_000, "power": 20_000, "flips": 2_000, "disks": 120,
     "zombies": 2_000, "restarts": 200, "fleet": 4_000, "posts": 20_000, "simulation": 20_000,
+    "programs": 5_000,
     "controls": 20 * len(CONTROLS),
 }  # fmt: skip
 """How much of each is tried if nothing else is said; less than that is shown and not kept."""
-_REPLAYS: Final[Mapping[str, Callable[[str], str | None]]] = {"simulation": simulation.replay}
+_REPLAYS: Final[Mapping[str, Callable[[str], str | None]]] = {
+    "simulation": simulation.replay,
+    "programs": programs.replay,
+}
 """What plays a trial again, by the campaign before the first colon; any other is one of kills or commits."""
 _ON_BOTH: Final = {
     "zombies": "how many workers that are stopped and woken, half of them on each store",
     "fleet": "how many runs of a fleet that loses workers, half of them on each store",
     "posts": "how many posts that race a park, half of them on each store",
+    "programs": "how many generated programs, half of them on each store",
 }
 _ON_POSTGRES: Final = (KILLS_POSTGRES, "commits", "restarts", *_ON_BOTH)
 _ON_SQLITE: Final = ("kills", "power", "flips", "disks", "controls", "simulation", *_ON_BOTH)
@@ -160,7 +166,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--seed", type=int, default=20261115, help="where chance begins (%(default)s)")
     parser.add_argument(
-        "--replay", metavar="TRIAL", help="one trial, as a failure names it: 3:p57,c12b, simulation:1/7"
+        "--replay",
+        metavar="TRIAL",
+        help="one trial, as a failure names it: 3:p57,c12b, simulation:1/7, programs:1/sqlite/7",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     return parser

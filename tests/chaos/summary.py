@@ -75,6 +75,14 @@ _MEANINGS: Final = {
         "post lost or taken twice, no writer without a lease, nothing owned by the dead for longer than a lease and "
         "two seconds. A failing seed replays exactly."
     ),
+    "programs": (
+        "Generated programs of up to 20 verbs (steps of each effect, retries, sleeps, signals, questions, children, "
+        "maps, branches, generations, limits), forty at once on three worker processes, of which one is killed every two "
+        "seconds and replaced, every other one around an effect, while outsiders signal, answer, cancel, pause and "
+        "resume. By a ledger outside and a model that reads the program as data: every run's ending and result, "
+        "effects by policy, nothing recorded done again, one ending, no signal lost or taken twice, and what every "
+        "outsider was told is true."
+    ),
     "disks": (
         "Real ext4 file systems of a few MB, with blocks of 1 and 4 kB, that are full or read-only before a program "
         "opens its store (a new one, a closed one, one of a killed process), fill up before one of its steps, have "
