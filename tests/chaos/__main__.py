@@ -19,7 +19,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from tests.chaos import disks, fleet, flips, posts, programs, restarts, simulation, summary, zombies
+from tests.chaos import disks, fleet, flips, posts, programs, races, restarts, simulation, summary, zombies
 from tests.chaos.campaign import KILLS_POSTGRES, Campaign, commits, controls, kills, kills_postgres, power, replay
 from tests.chaos.controls import CONTROLS
 
@@ -34,13 +34,14 @@ _CAMPAIGNS: Final[Mapping[str, Campaign]] = {
     "restarts": restarts.campaign,
     "fleet": fleet.campaign,
     "posts": posts.campaign,
+    "races": races.campaign,
     "simulation": simulation.campaign,
     "programs": programs.campaign,
     "controls": controls,
 }
 _IN_FULL: Final = {
     "kills": 10_000, KILLS_POSTGRES: 10_000, "commits": 5_000, "power": 20_000, "flips": 2_000, "disks": 120,
-    "zombies": 2_000, "restarts": 200, "fleet": 4_000, "posts": 20_000, "simulation": 20_000,
+    "zombies": 2_000, "restarts": 200, "fleet": 4_000, "posts": 20_000, "races": 10_000, "simulation": 20_000,
     "programs": 5_000,
     "controls": 20 * len(CONTROLS),
 }  # fmt: skip
@@ -54,6 +55,7 @@ _ON_BOTH: Final = {
     "zombies": "how many workers that are stopped and woken, half of them on each store",
     "fleet": "how many runs of a fleet that loses workers, half of them on each store",
     "posts": "how many posts that race a park, half of them on each store",
+    "races": "how many posts of each kind that race a park, an end or each other, on each store",
     "programs": "how many generated programs, half of them on each store",
 }
 _ON_POSTGRES: Final = (KILLS_POSTGRES, "commits", "restarts", *_ON_BOTH)

@@ -67,6 +67,13 @@ _MEANINGS: Final = {
         "`parked_first`: the post woke it), and two processes whose batches post to each other's runs (`crossing`): no "
         "post is lost or taken twice, and no caller is shown a deadlock."
     ),
+    "races": (
+        "Posts from one process that race what a run in another does, so many of each kind on each database: a signal "
+        "a park or an end, a cancel a park, an end or another cancel, an answer its question's expiry, a resume a "
+        "pause. The moment of each post is moved until either comes first about as often (`first`: the post did; "
+        "`late`: the run had rested or ended). None is lost, none taken twice, every run has one ending, and what each "
+        "sender was told is true."
+    ),
     "simulation": (
         "Seeded interleavings of up to three workers in one process, on a store in memory that takes its time and "
         "loses answers: generated programs of up to 20 verbs, workers killed between any two of their callbacks or "
@@ -77,8 +84,8 @@ _MEANINGS: Final = {
     ),
     "programs": (
         "Generated programs of up to 20 verbs (steps of each effect, retries, sleeps, signals, questions, children, "
-        "maps, branches, generations, limits), forty at once on three worker processes, of which one is killed every two "
-        "seconds and replaced, every other one around an effect, while outsiders signal, answer, cancel, pause and "
+        "maps, branches, generations, limits), forty at once on three worker processes, of which one is killed every "
+        "two seconds and replaced, every other one around an effect, while outsiders signal, answer, cancel, pause and "
         "resume. By a ledger outside and a model that reads the program as data: every run's ending and result, "
         "effects by policy, nothing recorded done again, one ending, no signal lost or taken twice, and what every "
         "outsider was told is true."

@@ -27,7 +27,7 @@ def test_programs_come_to_what_the_model_says_whoever_dies(site: Site) -> None:
 )
 def test_workers_that_break_a_policy_are_caught(site: Site, twin: str, says: str) -> None:
     """The twins: effects before their intents, and another key for another attempt."""
-    said = []
+    said: list[str] = []
     for part in range(10):
         seeds = [f"twin/{part}/{number}" for number in range(16)]
         said += asyncio.run(survive(site, seeds, twin=twin, kill_seconds=0.5, fatal=FATAL)).broken

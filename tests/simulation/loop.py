@@ -232,7 +232,7 @@ class SeededLoop(asyncio.BaseEventLoop):
                         waited.set_exception(asyncio.CancelledError())
                 while handles := [handle for process in everybody for handle in _drain(process)]:
                     for handle in handles:
-                        if not handle._cancelled:  # type: ignore[attr-defined]
+                        if not handle._cancelled:
                             handle._run()
                 if not left:
                     break
