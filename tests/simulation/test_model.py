@@ -4,6 +4,7 @@ import re
 from typing import Any
 
 import pytest
+from msgspec.structs import force_setattr
 
 from holdfast import events as e
 from holdfast.core.codec import NULL
@@ -70,6 +71,6 @@ def _with_journal(seen: Observed) -> Observed:
         received = e.SignalReceived(step="0/receive#1", name="p.1", post=1, raw=NULL)
         entries = [received, e.RunFinished(status=Status(ended[0].status))]
         for seq, entry in enumerate(entries, start=1):
-            object.__setattr__(entry, "seq", seq)
+            force_setattr(entry, "seq", seq)
         runs[name] = [Ended("r", "act", ended[0].status, "", ended[0].result, entries)]
     return Observed(runs, seen.ledger, seen.deaths)
