@@ -3,7 +3,7 @@
 import argparse
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from typing import Final
@@ -19,7 +19,20 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from tests.chaos import disks, every_verb, fleet, flips, poison, posts, restarts, summary, zombies
+from tests.chaos import (
+    disks,
+    every_verb,
+    fleet,
+    flips,
+    poison,
+    posts,
+    programs,
+    races,
+    restarts,
+    simulation,
+    summary,
+    zombies,
+)  # fmt: skip
 from tests.chaos.campaign import KILLS_POSTGRES, Campaign, commits, controls, kills, kills_postgres, power, replay
 from tests.chaos.controls import CONTROLS
 
@@ -36,30 +49,41 @@ _CAMPAIGNS: Final[Mapping[str, Campaign]] = {
     "fleet": fleet.campaign,
     "posts": posts.campaign,
     "poison": poison.campaign,
+    "races": races.campaign,
+    "simulation": simulation.campaign,
+    "programs": programs.campaign,
     "controls": controls,
 }
 _IN_FULL: Final = {
     "kills": 10_000, KILLS_POSTGRES: 10_000, "every_verb": 20_000, "commits": 5_000, "power": 20_000, "flips": 2_000,
     "disks": 120, "zombies": 2_000, "restarts": 200, "fleet": 4_000, "posts": 20_000,
-    "poison": 2 * poison.HEALTHY, "controls": 20 * len(CONTROLS),
+    "poison": 2 * poison.HEALTHY, "races": 10_000, "simulation": 20_000, "programs": 5_000,
+    "controls": 20 * len(CONTROLS),
 }  # fmt: skip
 """How much of each is tried if nothing else is said; less than that is shown and not kept."""
+_REPLAYS: Final[Mapping[str, Callable[[str], str | None]]] = {
+    "simulation": simulation.replay,
+    "programs": programs.replay,
+}
+"""What plays a trial again, by the campaign before the first colon; any other is one of kills or commits."""
 _ON_BOTH: Final = {
     "every_verb": "how many deaths of a process that uses every verb, half of them on each store",
     "zombies": "how many workers that are stopped and woken, half of them on each store",
     "fleet": "how many runs of a fleet that loses workers, half of them on each store",
     "posts": "how many posts that race a park, half of them on each store",
     "poison": "how many healthy runs beside some that kill their process, half of them on each store",
+    "races": "how many posts of each kind that race a park, an end or each other, on each store",
+    "programs": "how many generated programs, half of them on each store",
 }
 _ON_POSTGRES: Final = (KILLS_POSTGRES, "commits", "restarts", *_ON_BOTH)
-_ON_SQLITE: Final = ("kills", "power", "flips", "disks", "controls", *_ON_BOTH)
+_ON_SQLITE: Final = ("kills", "power", "flips", "disks", "controls", "simulation", *_ON_BOTH)
 
 
 def main() -> int:
     """Return 0 when no campaign found anything."""
     options = _parser().parse_args()
     if options.replay:
-        broken = (every_verb.replay if "-" in options.replay else replay)(options.replay)
+        broken = _replay(options.replay)
         print(broken or "nothing was broken")
         return 1 if broken else 0
     wanted = {
@@ -70,6 +94,7 @@ def main() -> int:
         "flips": options.flips,
         "disks": options.disks,
         "controls": options.controls,
+        "simulation": options.simulation,
         "restarts": options.restarts,
         **{name: getattr(options, name) for name in _ON_BOTH},
     }
@@ -82,6 +107,14 @@ def main() -> int:
     parts = _run(chosen, wanted, options.seed)
     sys.stdout.write(summary.as_json(parts).decode() if options.json else summary.as_page(parts))
     return 1 if any(part["failures"] for part in parts.values()) else 0
+
+
+def _replay(text: str) -> str | None:
+    """Play one trial of any campaign that has some; return what it broke, if anything."""
+    campaign, _, rest = text.partition(":")
+    if campaign in _REPLAYS:
+        return _REPLAYS[campaign](rest)
+    return (every_verb.replay if "-" in campaign else replay)(text)
 
 
 def _chosen(known: Mapping[str, Campaign], only: str | None, store: str | None) -> dict[str, Campaign]:
@@ -149,11 +182,16 @@ def _parser() -> argparse.ArgumentParser:
             f"--{name.replace('_', '-')}", type=int, default=_IN_FULL[name], help=f"{meaning} (%(default)s)"
         )
     parser.add_argument(
+        "--simulation", type=int, default=_IN_FULL["simulation"], help="how many simulated interleavings (%(default)s)"
+    )
+    parser.add_argument(
         "--controls", type=int, default=_IN_FULL["controls"], help="how many plays of twins (%(default)s)"
     )
     parser.add_argument("--seed", type=int, default=20261115, help="where chance begins (%(default)s)")
     parser.add_argument(
-        "--replay", metavar="TRIAL", help="one trial, as a failure names it: 3:p57,c12b or visit-a:57,3"
+        "--replay",
+        metavar="TRIAL",
+        help="one trial, as a failure names it: 3:p57,c12b, visit-a:57,3, simulation:1/7, programs:1/sqlite/7",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     return parser

@@ -82,6 +82,29 @@ _MEANINGS: Final = {
         "ends and none is quarantined; every other one is, with its last step in the reason, and completes by a "
         "person's retry when its cause is gone."
     ),
+    "races": (
+        "Posts from one process that race what a run in another does, so many of each kind on each database: a signal "
+        "a park or an end, a cancel a park, an end or another cancel, an answer its question's expiry, a resume a "
+        "pause. The moment of each post is moved until either comes first about as often (`first`: the post did; "
+        "`late`: the run had rested or ended). None is lost, none taken twice, every run has one ending, and what each "
+        "sender was told is true."
+    ),
+    "simulation": (
+        "Seeded interleavings of up to three workers in one process, on a store in memory that takes its time and "
+        "loses answers: generated programs of up to 20 verbs, workers killed between any two of their callbacks or "
+        "stopped and woken after their leases were lost, outsiders who signal, answer, cancel and pause at any moment, "
+        "time that jumps. Checked against a model of the program: results, one ending, effects by policy, journals, no "
+        "post lost or taken twice, no writer without a lease, nothing owned by the dead for longer than a lease and "
+        "two seconds. A failing seed replays exactly."
+    ),
+    "programs": (
+        "Generated programs of up to 20 verbs (steps of each effect, retries, sleeps, signals, questions, children, "
+        "maps, branches, generations, limits), forty at once on three worker processes, of which one is killed every "
+        "two seconds and replaced, every other one around an effect, while outsiders signal, answer, cancel, pause and "
+        "resume. By a ledger outside and a model that reads the program as data: every run's ending and result, "
+        "effects by policy, nothing recorded done again, one ending, no signal lost or taken twice, and what every "
+        "outsider was told is true."
+    ),
     "disks": (
         "Real ext4 file systems of a few MB, with blocks of 1 and 4 kB, that are full or read-only before a program "
         "opens its store (a new one, a closed one, one of a killed process), fill up before one of its steps, have "

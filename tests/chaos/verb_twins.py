@@ -41,24 +41,24 @@ def _spawns_first(place: str) -> None:
 
 def _slides(place: str) -> None:
     """A wait that goes on after a death lasts as long again, unless it is over."""
-    begin = Verb._begin
+    begin = Verb.begin
 
     async def begin_anew(self: Verb, due_at: int | None, waits: Any) -> int | None:
         due = await begin(self, due_at, waits)
         over = due is None or due <= self._drive.store.now()
         return due if over or not isinstance(self._answer, r.Waiting) else due_at
 
-    Verb._begin = begin_anew  # type: ignore[method-assign]
+    Verb.begin = begin_anew  # type: ignore[method-assign]
 
 
 def _expires_early(place: str) -> None:
     """A question that is still open after a death has expired."""
-    wait = Verb._wait
+    wait = Verb.wait
 
     async def wait_no_more(self: Verb, *args: Any, **rest: Any) -> Any:
         return None if isinstance(self._answer, r.Asked) else await wait(self, *args, **rest)
 
-    Verb._wait = wait_no_more  # type: ignore[method-assign]
+    Verb.wait = wait_no_more  # type: ignore[method-assign]
 
 
 def _performs_thrice(place: str) -> None:

@@ -281,7 +281,7 @@ async def test_whoever_names_a_run_has_it_driven_by_the_code_at_hand(stage: Stag
     await begun(stage)
     await gone_on(stage, "2")
     await signalled(stage, ON)
-    result = await asyncio.to_thread(hf.run, tale_of("0"), key="k", store=f"sqlite:///{stage.path}")
+    result = await asyncio.to_thread(lambda: hf.run(tale_of("0"), key="k", store=f"sqlite:///{stage.path}"))
     assert result == ["2", "0"]
 
 

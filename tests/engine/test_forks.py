@@ -244,7 +244,8 @@ async def test_a_fork_adopts_no_child_and_spawns_its_own(every: Stage) -> None:
     @hf.durable
     async def tale(ctx: hf.Context) -> str:
         quick = await ctx.run(child, "quick")
-        return f"{quick} {await ctx.run(child, 'slow')}"
+        slow = await ctx.run(child, "slow")
+        return f"{quick} {slow}"
 
     async with every.open(tale, child) as runtime:
         base = await runtime.start(tale)

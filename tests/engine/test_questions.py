@@ -3,12 +3,19 @@
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 import holdfast as hf
 from holdfast import events
+from holdfast.client.local import LocalClient
+from holdfast.core.entry import Entry
 from holdfast.core.errors import InvalidInput
+from holdfast.core.ids import RunId
+from holdfast.core.post import ANSWER, AnswerBody
 from holdfast.core.status import Status
+from holdfast.engine.drive import Drive
+from holdfast.store.value import NewPost
 from tests.engine.stage import Hurdle, Stage, asked, entries_of, kinds_of, parked, paused, seen, soon
 
 
@@ -17,6 +24,17 @@ async def asks(ctx: hf.Context) -> list[Any]:
     """Ask, and return the decision."""
     decision = await ctx.ask("Refund?", show={"order": 42}, args={"cents": 500}, expires=timedelta(hours=1))
     return [bool(decision), decision.by, decision.note, decision.args, decision.expired]
+
+
+GO = hf.Signal("go", None)
+
+
+@hf.durable
+async def asks_and_waits(ctx: hf.Context) -> bool:
+    """Ask, wait for something else, and say whether nobody answered."""
+    decision = await ctx.ask("Refund?", expires=timedelta(hours=1))
+    await ctx.receive(GO)
+    return decision.expired
 
 
 async def test_a_decision_ends_the_wait_with_who_and_why(every: Stage) -> None:
@@ -112,6 +130,53 @@ async def test_an_answer_that_comes_too_late_is_refused_although_nobody_has_noti
     async with every.open(asks) as runtime:
         run = await runtime.get(run.id)
         assert (await run.result(timeout=20))[-1] is True
+
+
+async def test_an_answer_that_lands_when_the_question_has_expired_is_refused(
+    every: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was looked at in time and came too late: whoever gave it is not told that it counts."""
+    async with every.open(asks_and_waits) as runtime:
+        run = await runtime.start(asks_and_waits)
+        await parked(run, "ask")
+        (question,) = await runtime.questions()
+        post = LocalClient._post
+
+        async def slow(self: LocalClient, *args: Any) -> str:
+            every.clock.advance(3600)
+            await parked(run, "signal")
+            return await post(self, *args)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(LocalClient, "_post", slow)
+            with pytest.raises(hf.Conflict, match="past its time"):
+                await runtime.answer(question, True)
+        await run.signal(GO, None)
+        assert await run.result(timeout=20) is True
+
+
+async def test_an_answer_that_lands_before_anybody_wrote_that_the_question_expired_counts(
+    every: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the last look at the inbox and the entry a post may come; who sent it was told that it counts."""
+    async with every.open(asks) as runtime:
+        run = await runtime.start(asks)
+        await parked(run, "ask")
+        (question,) = await runtime.questions()
+        write, answered = Drive.write_if_heard, list[bool]()
+
+        async def slow(self: Drive, entry: Entry) -> bool:
+            if not answered:
+                answered.append(True)
+                body = AnswerBody(question.step, True, question.shown, by="ann")
+                await self.store.post(
+                    NewPost(run=RunId(run.id), kind=ANSWER, key="answer/1", body=msgspec.json.encode(body))
+                )
+            return await write(self, entry)
+
+        monkeypatch.setattr(Drive, "write_if_heard", slow)
+        every.clock.advance(3600)
+        assert (await run.result(timeout=20))[:2] == [True, "ann"]
 
 
 async def test_an_answer_in_time_counts_although_the_run_hears_of_it_late(every: Stage) -> None:

@@ -209,7 +209,8 @@ async def clerk(ctx: hf.Context) -> int | None:
 async def deal(ctx: hf.Context) -> list[Any]:
     """Ask, wait twice, and let a child wait."""
     told = await ctx.ask("Go on?", show={"price": 9})
-    return [bool(told), *await ctx.gather(ctx.receive(PAID, timeout=60.0), ctx.run(clerk))]
+    mine, childs = ctx.receive(PAID, timeout=60.0), ctx.run(clerk)
+    return [bool(told), *await ctx.gather(mine, childs)]
 
 
 DEALING = hf.App(clerk, deal)

@@ -511,12 +511,19 @@ class LocalClient:
                 f"question {question} shows something else than what was decided", run=run, hint="Look at it again."
             )
         if asked.expires_at is not None and as_time(self._store.now()) >= asked.expires_at:
-            raise Conflict(
-                f"question {question} is past its time, and decided: no", run=run, hint="Nobody waits for it."
-            )
+            raise _past_its_time(question)
         body = AnswerBody(asked.step, bool(yes), shown, by, note, changed_args(asked, args))
         if await self._post(run_id(run), ANSWER, answer_key(run, int(seq)), body) != "accepted":
             raise Conflict(f"question {question} was answered before", run=run, hint="`holdfast show RUN` tells how.")
+        if asked.expires_at is not None and await self._has_expired(asked):
+            raise _past_its_time(question)
+
+    async def _has_expired(self, asked: Question) -> bool:
+        """Say whether a question was decided by nobody, before an answer to it was accepted."""
+        async for event in feed(self._store, run_id(asked.run), None, follow=False):
+            if isinstance(event, e.QuestionAnswered) and event.step == asked.step:
+                return event.expired
+        return False
 
     async def callback(self, token: str) -> CallbackInfo:
         from holdfast.client.callback import find_callback  # lazy: few ask
@@ -640,6 +647,11 @@ def changed_args(asked: Question, args: Mapping[str, Any] | None) -> Raw:
     if args is not None and (asked.args is None or set(args) - set(asked.args)):
         raise InvalidInput(f"question {asked.id} lets nobody change {', '.join(args)}")
     return NULL if asked.args is None else _json({**asked.args, **(args or {})}, "args=")
+
+
+def _past_its_time(question: str) -> Conflict:
+    run = question.partition(".")[0]
+    return Conflict(f"question {question} is past its time, and decided: no", run=run, hint="Nobody waits for it.")
 
 
 def _json(value: Any, what: str) -> Raw:

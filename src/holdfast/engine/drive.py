@@ -328,6 +328,13 @@ class Drive:
         if self.handing and not intent:
             await self.leave()
 
+    async def write_if_heard(self, entry: e.Entry) -> bool:
+        """Append unless a post came that nobody has looked at; say whether it is on disk."""
+        written = await self.written(self.outbox.append(entry, heard=True))
+        if self.handing and written:
+            await self.leave()
+        return written
+
     async def written(self, waiting: Pending[Outcome], *, progress: bool = True) -> bool:
         """Return True when a commit is on disk, False when a post came between and it must be queued again.
 

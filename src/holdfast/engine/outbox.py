@@ -16,16 +16,17 @@ _JOINED: Final = ("blobs", "posts", "consumed", "children", "drop", "budget", "f
 class _Item:
     """Facts of one writer that wait for their commit."""
 
-    __slots__ = ("change", "entries", "future", "guarded", "rest")
+    __slots__ = ("change", "entries", "future", "guarded", "heard", "rest")
 
     def __init__(
-        self, entries: Sequence[Entry], change: RowChange | None, guarded: bool, rest: Any, future: Answer
+        self, entries: Sequence[Entry], change: RowChange | None, guarded: bool, heard: bool, rest: Any, future: Answer
     ) -> None:
         self.entries, self.change, self.guarded, self.rest, self.future = entries, change, guarded, rest, future
+        self.heard = heard
 
     @property
     def refusable(self) -> bool:
-        return self.guarded or self.change is not None
+        return self.guarded or self.heard or self.change is not None
 
 
 class Outbox:
@@ -58,18 +59,18 @@ class Outbox:
             self._free.set()
 
     def append(
-        self, *entries: Entry, change: RowChange | None = None, guarded: bool = False, **rest: Any
+        self, *entries: Entry, change: RowChange | None = None, guarded: bool = False, heard: bool = False, **rest: Any
     ) -> Pending[Outcome]:
         """Queue facts and return their outcome to be; a refusal for a post has been taken back already."""
         if self.clear:
-            pending = self._journal.append(*entries, change=change, guarded=guarded, **rest)
-            if (guarded or change is not None) and isinstance(pending, asyncio.Future):
+            pending = self._journal.append(*entries, change=change, guarded=guarded, heard=heard, **rest)
+            if (guarded or heard or change is not None) and isinstance(pending, asyncio.Future):
                 self._hold()
                 pending.add_done_callback(self._let_go)
             elif pending.done():
                 self.refused(pending.result())
             return pending
-        item = _Item(entries, change, guarded, rest, Answer())
+        item = _Item(entries, change, guarded, heard, rest, Answer())
         self._queue.append(item)
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._flush(), name="holdfast outbox")
@@ -139,7 +140,9 @@ class Outbox:
         self._hold()
         try:
             entries = [entry for item in batch for entry in item.entries]
-            outcome = await self._journal.append(*entries, change=last.change, guarded=last.guarded, **rest)
+            outcome = await self._journal.append(
+                *entries, change=last.change, guarded=last.guarded, heard=last.heard, **rest
+            )
         except BaseException as error:
             for item in batch:
                 if not item.future.done():

@@ -185,17 +185,18 @@ class Verb:
             if post.kind != ANSWER:
                 return False
             body = msgspec.json.decode(post.body, type=AnswerBody)
-            in_time = due_at is None or post.at < due_at
-            return in_time and body.step == step and body.shown == shown
+            return body.step == step and body.shown == shown
 
-        post = await self.wait("ask", due_at, takes, step=step, detail=text[:200])
-        if post is None:
+        while (post := await self.wait("ask", due_at, takes, step=step, detail=text[:200])) is None:
             known = await self.closed_beside(step)
             if isinstance(known, e.QuestionAnswered):
                 return known
-            entry = drive.closed[step] = e.QuestionAnswered(step=step, yes=False, shown=shown, expired=True)
-            await drive.write(entry)
-            return entry
+            expired = e.QuestionAnswered(step=step, yes=False, shown=shown, expired=True)
+            # An answer that came between the look and this entry counts: whoever gave it was told so.
+            drive.closed[step] = expired
+            if await drive.write_if_heard(expired):
+                return expired
+            del drive.closed[step]
         body = msgspec.json.decode(post.body, type=AnswerBody)
         entry = drive.closed[step] = e.QuestionAnswered(
             step=step, yes=body.yes, shown=shown, by=body.by, note=body.note, raw=body.args
@@ -206,10 +207,9 @@ class Verb:
 
     async def closed_beside(self, step: str) -> Any:
         """Return how another branch closed what this one waited for too, once that is on disk."""
-        known = self._drive.closed.get(step)
-        if known is not None:
+        if step in self._drive.closed:
             await self._drive.write()
-        return known
+        return self._drive.closed.get(step)
 
     async def put(self, text: str, show: Any, args: dict[str, Any] | None, limit: float | None) -> int | None:
         """Ask a person, unless it was asked; return when it is decided by itself."""

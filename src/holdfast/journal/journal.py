@@ -67,13 +67,16 @@ class Journal:
         blobs: Sequence[NewBlob] = (),
         change: RowChange | None = None,
         guarded: bool = False,
+        heard: bool = False,
         **rest: Any,
     ) -> Pending[Outcome]:
         """Queue one commit and return its outcome to be.
 
         `guarded` refuses the commit if a control post arrived that the run has not seen. A parking change refuses it
-        if any post did.
+        if any post did, and so does `heard`.
         """
+        if heard:
+            rest["inbox"] = self.inbox_seq
         return self._commit(self._lease, self._change(entries, blobs, change, guarded, rest))
 
     def add(self, entry: Entry, blobs: Sequence[NewBlob]) -> Pending[Outcome]:
@@ -117,7 +120,8 @@ class Journal:
             head = checksum(run, seq, at, version, kind, 0, head, body)
             rows.append(StoredEntry(seq, kind, version, at, 0, body, head))
         self._seq, self._head = seq, head
-        parking = change is not None and not change.status.terminal
+        if change is not None and not change.status.terminal:
+            rest["inbox"] = self.inbox_seq
         return Commit(
             after=after,
             previous=previous,
@@ -125,7 +129,6 @@ class Journal:
             blobs=blobs,
             change=change,
             control=self.control_seq if guarded else None,
-            inbox=self.inbox_seq if parking else None,
             **rest,
         )
 
