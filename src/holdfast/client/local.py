@@ -127,12 +127,13 @@ class LocalClient:
             started = last = None
         finished = last if isinstance(last, RunFinished) else None
         error = msgspec.to_builtins(finished.error) if finished and finished.error else None
+        known = _summary_fields(row, lacking)
         return RunInfo(
-            **_summary_fields(row, lacking),
+            **known,
             input=await self._value(row, started) if isinstance(started, RunStarted) else None,
             result=await self._value(row, finished) if finished and finished.status is Status.COMPLETED else None,
             error=error,
-            waiting_for=lacking.reason if lacking else row.reason or None if row.status is Status.WAITING else None,
+            waiting_for=known["reason"] or None if lacking or row.status is Status.WAITING else None,
         )
 
     async def _entry(self, row: RunRow, seq: int) -> Entry | None:
@@ -353,12 +354,12 @@ class LocalClient:
         if row.status.terminal:
             raise Conflict(f"run {run} has ended: {row.status}", run=run, hint="Start another, under another key.")
         lacking = await self._lacking(row)
-        if lacking is not None and lacking.unserved:
+        stuck = row.status in (Status.QUARANTINED, Status.EXHAUSTED) or row.reason.startswith(_STUCK)
+        if lacking is not None and lacking.unserved and not stuck:
             raise Conflict(
                 f"run {run} waits for its code: no worker serves {row.name!r}", run=run,
                 hint="Start a worker that does; the run goes on at once.",
             )  # fmt: skip
-        stuck = row.status in (Status.QUARANTINED, Status.EXHAUSTED) or row.reason.startswith(_STUCK)
         if row.owner is not None or not (stuck or lacking):
             raise Conflict(
                 f"run {run} is {status_of(row)} and goes on by itself", run=run, hint="Nothing is to be done."
