@@ -306,8 +306,8 @@ async def test_whoever_names_a_run_has_it_driven_by_the_code_at_hand(stage: Stag
     await begun(stage)
     await gone_on(stage, "2")
     await signalled(stage, ON)
-    result = await asyncio.to_thread(hf.run, tale_of("0"), key="k", store=f"sqlite:///{stage.path}")
-    assert result == ["2", "0"]
+    put_back, store = tale_of("0"), f"sqlite:///{stage.path}"
+    assert await asyncio.to_thread(lambda: hf.run(put_back, key="k", store=store)) == ["2", "0"]
 
 
 async def test_a_worker_that_comes_to_serve_more_says_so(every: Stage) -> None:
