@@ -152,6 +152,31 @@ async def test_an_old_worker_leaves_a_run_whose_new_one_died_before_it_rested(ev
         assert await (await runtime.get(key="k")).result(timeout=20) is None
 
 
+async def test_who_takes_a_run_over_says_so_on_disk_before_anything_is_done(every: Stage) -> None:
+    """Even a step that writes no intent is performed only once the entry is there."""
+    hurdle = Hurdle()
+
+    async def act() -> None:
+        performed.append("first")
+
+    @hf.durable
+    async def tale(ctx: hf.Context) -> None:
+        await ctx.step(act)
+        await ctx.step(hurdle)
+
+    async with every.open(tale, version="1") as runtime:
+        await runtime.start(tale, key="k")
+        await soon(hurdle.reached.wait())
+    hurdle.reached.clear()
+    async with every.open(tale, version="2") as runtime:
+        await soon(hurdle.reached.wait())
+        assert (await kinds_of(await runtime.get(key="k")))[-2:] == ["RunResumed", "SpecAdopted"]
+    hurdle.open.set()
+    async with every.open(tale, version="2") as runtime:
+        await (await runtime.get(key="k")).result(timeout=20)
+    assert performed == ["first"]
+
+
 async def test_a_person_may_give_a_run_to_an_earlier_version(every: Stage) -> None:
     """After a release was taken back, `retry` lets the code that is there have it; that is recorded like any other."""
     await begun(every)
@@ -281,8 +306,8 @@ async def test_whoever_names_a_run_has_it_driven_by_the_code_at_hand(stage: Stag
     await begun(stage)
     await gone_on(stage, "2")
     await signalled(stage, ON)
-    result = await asyncio.to_thread(lambda: hf.run(tale_of("0"), key="k", store=f"sqlite:///{stage.path}"))
-    assert result == ["2", "0"]
+    put_back, store = tale_of("0"), f"sqlite:///{stage.path}"
+    assert await asyncio.to_thread(lambda: hf.run(put_back, key="k", store=store)) == ["2", "0"]
 
 
 async def test_a_worker_that_comes_to_serve_more_says_so(every: Stage) -> None:

@@ -73,7 +73,10 @@ async def test_what_a_preflight_says_of_fifty_resting_runs_is_what_becomes_of_th
     resting = await bring_to_rest(every)
     assert len(resting) >= 50
     old, new = [change.old for change in CHANGES], [change.new for change in CHANGES]
+    before = list(performed)
     said = await judged(every, lull, *new, version="2")
+    assert performed == before
+    assert all(found.next for found in said.values() if found.verdict is Verdict.GOES_ON)
     assert {key: found.verdict for key, found in said.items()} == {
         key: change.verdict for key, (change, _) in resting.items()
     }

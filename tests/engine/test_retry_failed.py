@@ -46,7 +46,7 @@ async def test_a_step_that_failed_is_tried_again_and_the_others_are_not(every: S
     @hf.durable
     async def tale(ctx: hf.Context) -> str:
         before = await ctx.step(tally.do, "a")
-        called: str = await ctx.step(weather.call, "b", effect=effect)
+        called = await ctx.step(weather.call, "b", effect=hf.Effect(effect))
         return f"{before} {called} {await ctx.step(tally.do, 'c')}"
 
     async with every.open(tale) as runtime:

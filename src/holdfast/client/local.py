@@ -148,12 +148,13 @@ class LocalClient:
         finished = last if isinstance(last, RunFinished) else None
         begins, forks = await self._kin(row.run)
         error = msgspec.to_builtins(finished.error) if finished and finished.error else None
+        known = _summary_fields(row, lacking)
         return RunInfo(
-            **_summary_fields(row, lacking),
+            **known,
             input=await self._value(row, started) if isinstance(started, RunStarted) else None,
             result=await self._value(row, finished) if finished and finished.status is Status.COMPLETED else None,
             error=error,
-            waiting_for=lacking.reason if lacking else row.reason or None if row.status is Status.WAITING else None,
+            waiting_for=known["reason"] or None if lacking or row.status is Status.WAITING else None,
             base=begins.base if begins is not None else None,
             base_seq=begins.at if begins is not None else None,
             forks=forks,
@@ -421,12 +422,12 @@ class LocalClient:
             hint = f"`holdfast raise {run}` adds to its budget, and it goes on."
             raise Conflict(f"run {run} has used up its budget: {row.reason}", run=run, hint=hint)
         lacking = await self._lacking(row)
-        if lacking is not None and lacking.unserved:
+        stuck = row.status in (Status.QUARANTINED, Status.EXHAUSTED) or row.reason.startswith(_STUCK)
+        if lacking is not None and lacking.unserved and not stuck:
             raise Conflict(
                 f"run {run} waits for its code: no worker serves {row.name!r}", run=run,
                 hint="Start a worker that does; the run goes on at once.",
             )  # fmt: skip
-        stuck = row.status is Status.QUARANTINED or row.reason.startswith(_STUCK)
         if row.owner is not None or not (stuck or lacking):
             raise Conflict(
                 f"run {run} is {status_of(row)} and goes on by itself", run=run, hint="Nothing is to be done."
