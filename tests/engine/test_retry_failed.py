@@ -38,15 +38,16 @@ class Weather:
         return done
 
 
-@pytest.mark.parametrize("effect", ["repeat", "keyed"])
-async def test_a_step_that_failed_is_tried_again_and_the_others_are_not(every: Stage, effect: str) -> None:
+@pytest.mark.parametrize("effect", [hf.Effect.REPEAT, hf.Effect.KEYED])
+async def test_a_step_that_failed_is_tried_again_and_the_others_are_not(every: Stage, effect: hf.Effect) -> None:
     """It is sent under the idempotency key of its first attempt, and the key of the run leads to the new one."""
     weather, tally = Weather(), Tally()
 
     @hf.durable
     async def tale(ctx: hf.Context) -> str:
         before = await ctx.step(tally.do, "a")
-        return f"{before} {await ctx.step(weather.call, 'b', effect=effect)} {await ctx.step(tally.do, 'c')}"  # type: ignore[misc]
+        tried = await ctx.step(weather.call, "b", effect=effect)
+        return f"{before} {tried} {await ctx.step(tally.do, 'c')}"
 
     async with every.open(tale) as runtime:
         base = await runtime.start(tale, key="mine", labels={"of": "ann"})
@@ -213,7 +214,8 @@ async def test_a_signal_that_the_failed_run_had_not_taken_is_the_retrys(every: S
     async def tale(ctx: hf.Context) -> str:
         first = await ctx.receive(paid)
         await ctx.step(weather.call, "a")
-        return f"{first} {await ctx.receive(paid)}"
+        second = await ctx.receive(paid)
+        return f"{first} {second}"
 
     async with every.open(tale, work=False) as runtime:
         base = await runtime.start(tale)
@@ -280,7 +282,8 @@ class Nest:
 
         @hf.durable
         async def parent(ctx: hf.Context) -> str:
-            return f"{await ctx.run(child)} {await ctx.step(self.tally.do, 'c')}"
+            of_child = await ctx.run(child)
+            return f"{of_child} {await ctx.step(self.tally.do, 'c')}"
 
         self.child, self.parent = child, parent
 
@@ -311,7 +314,8 @@ async def test_a_parent_is_not_confused_by_the_retry_of_its_child(every: Stage) 
         try:
             await ctx.run(nest.child)
         except hf.RunError:
-            return f"without it, {await ctx.receive(other)}"
+            said = await ctx.receive(other)
+            return f"without it, {said}"
         return "with it"
 
     async with every.open(waits, nest.child) as runtime:
