@@ -384,6 +384,7 @@ async def test_a_child_that_was_left_is_taken_up_from_its_past(every: Stage, chi
         base, child = await brood.failed(runtime, child_completes=child_completes)
         again = await base.retry()
         assert await ends_as(again) == "a1 b2"
+        assert len((await child.info()).forks) == (0 if child_completes else 1)
         if child_completes:
             assert await base.delete()
             assert await child.delete()
