@@ -1,5 +1,7 @@
 """What hangs loose where a run is forked, and what a fork's first entry makes of the state."""
 
+from collections.abc import Sequence
+
 import pytest
 
 from holdfast.core import entry as e
@@ -46,9 +48,12 @@ def history(*entries: e.Entry) -> History:
     return told
 
 
-def forked(**loose: list[str]) -> e.RunForked:
+def forked(reopened: Sequence[str] = (), doubted: Sequence[str] = (), children: Sequence[str] = ()) -> e.RunForked:
     """Return a fork's first entry."""
-    return e.RunForked(base=BASE, base_seq=1, base_checksum="00" * 16, seed="11" * 16, **loose)
+    return e.RunForked(
+        base=BASE, base_seq=1, base_checksum="00" * 16, seed="11" * 16, reopened=list(reopened),
+        doubted=list(doubted), children=list(children),
+    )  # fmt: skip
 
 
 def test_what_has_no_end_hangs_loose() -> None:
