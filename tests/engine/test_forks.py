@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
 
@@ -20,7 +21,7 @@ async def ends_as(run: hf.Run[str]) -> str:
     return await run.result(timeout=20)
 
 
-def is_kind(kind: type[Entry]) -> object:
+def is_kind(kind: type[Entry]) -> Callable[[Entry], bool]:
     """Return what picks entries of one kind."""
     return lambda entry: isinstance(entry, kind)
 
@@ -125,7 +126,7 @@ async def test_a_once_step_under_way_is_in_doubt_in_the_fork(every: Stage) -> No
         base = await runtime.start(tale)
         await soon(hurdle.reached.wait())
         fork = await base.fork()
-        parked = await seen(fork, is_kind(ev.RunParked))  # type: ignore[arg-type]
+        parked = await seen(fork, is_kind(ev.RunParked))
         assert isinstance(parked, ev.RunParked)
         assert "forked while it was under way" in parked.detail
         assert tally.calls == {"pay": 1}
@@ -190,7 +191,7 @@ async def test_a_question_of_the_base_is_void_in_the_fork_which_asks_its_own(eve
 
     async with every.open(tale) as runtime:
         base = await runtime.start(tale)
-        await seen(base, is_kind(ev.RunParked))  # type: ignore[arg-type]
+        await seen(base, is_kind(ev.RunParked))
         every.clock.advance(50)
         fork = await base.fork()
         await seen(fork, lambda entry: isinstance(entry, ev.RunParked) and entry.seq > 4)
@@ -213,7 +214,7 @@ async def test_a_fork_waits_anew_for_a_signal_and_not_anew_for_a_time(every: Sta
 
     async with every.open(tale) as runtime:
         base = await runtime.start(tale)
-        await seen(base, is_kind(ev.RunParked))  # type: ignore[arg-type]
+        await seen(base, is_kind(ev.RunParked))
         every.clock.advance(90)
         early = await base.fork()
         every.clock.advance(20)
@@ -299,7 +300,7 @@ async def test_a_fork_of_a_cancelled_run_begins_before_its_end_was_asked_for(eve
 
     async with every.open(tale) as runtime:
         base = await runtime.start(tale)
-        await seen(base, is_kind(ev.RunParked))  # type: ignore[arg-type]
+        await seen(base, is_kind(ev.RunParked))
         await base.cancel()
         with pytest.raises(hf.RunError, match="cancelled"):
             await base.result(timeout=20)

@@ -38,16 +38,16 @@ class Weather:
         return done
 
 
-@pytest.mark.parametrize("effect", ["repeat", "keyed"])
-async def test_a_step_that_failed_is_tried_again_and_the_others_are_not(every: Stage, effect: str) -> None:
+@pytest.mark.parametrize("effect", [hf.Effect.REPEAT, hf.Effect.KEYED])
+async def test_a_step_that_failed_is_tried_again_and_the_others_are_not(every: Stage, effect: hf.Effect) -> None:
     """It is sent under the idempotency key of its first attempt, and the key of the run leads to the new one."""
     weather, tally = Weather(), Tally()
 
     @hf.durable
     async def tale(ctx: hf.Context) -> str:
         before = await ctx.step(tally.do, "a")
-        called = await ctx.step(weather.call, "b", effect=hf.Effect(effect))
-        return f"{before} {called} {await ctx.step(tally.do, 'c')}"
+        tried = await ctx.step(weather.call, "b", effect=effect)
+        return f"{before} {tried} {await ctx.step(tally.do, 'c')}"
 
     async with every.open(tale) as runtime:
         base = await runtime.start(tale, key="mine", labels={"of": "ann"})
@@ -282,8 +282,8 @@ class Nest:
 
         @hf.durable
         async def parent(ctx: hf.Context) -> str:
-            ran = await ctx.run(child)
-            return f"{ran} {await ctx.step(self.tally.do, 'c')}"
+            of_child = await ctx.run(child)
+            return f"{of_child} {await ctx.step(self.tally.do, 'c')}"
 
         self.child, self.parent = child, parent
 
@@ -314,8 +314,8 @@ async def test_a_parent_is_not_confused_by_the_retry_of_its_child(every: Stage) 
         try:
             await ctx.run(nest.child)
         except hf.RunError:
-            came = await ctx.receive(other)
-            return f"without it, {came}"
+            said = await ctx.receive(other)
+            return f"without it, {said}"
         return "with it"
 
     async with every.open(waits, nest.child) as runtime:
@@ -384,6 +384,7 @@ async def test_a_child_that_was_left_is_taken_up_from_its_past(every: Stage, chi
         base, child = await brood.failed(runtime, child_completes=child_completes)
         again = await base.retry()
         assert await ends_as(again) == "a1 b2"
+        assert len((await child.info()).forks) == (0 if child_completes else 1)
         if child_completes:
             assert await base.delete()
             assert await child.delete()

@@ -93,12 +93,13 @@ class ForkContract:
         first = await a_base(store)
         middle = await forked(store, first, 3)
         await ended(store, middle, "m")
-        late, early = await forked(store, middle, 5), await forked(store, middle, 2)
+        late, early, like = [await forked(store, middle, at) for at in (5, 2, 3)]
         assert words(await journal_of(store, late)) == ["2", "3", "m"]
         assert words(await journal_of(store, early)) == ["2"]
+        assert words(await journal_of(store, like)) == ["2", "3"]
         begin = await store.forks([first, middle, late, early, new_run_id()])
         assert begin == {middle: Forked(first, 3, None), late: Forked(middle, 5, None), early: Forked(first, 2, None)}
-        assert list(await store.forked(first)) == [middle, early]
+        assert list(await store.forked(first)) == [middle, early, like]
         assert list(await store.forked(middle)) == [late]
         assert await store.forked(late) == {}
 
