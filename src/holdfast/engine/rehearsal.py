@@ -22,6 +22,7 @@ from holdfast.engine.payload import Secrets
 from holdfast.engine.waits import Waits
 from holdfast.journal.replay import (
     Answer,
+    Asked,
     Branched,
     Cancelled,
     Decided,
@@ -32,6 +33,7 @@ from holdfast.journal.replay import (
     Replay,
     Settled,
     Spawned,
+    Waiting,
 )
 from holdfast.store.protocol import Pending, Store
 from holdfast.store.value import Commit, Committed, Lease, Outcome, Page, Post, RunRow
@@ -96,7 +98,9 @@ class _Rehearsal(Replay):
         self._drive = drive
 
     def ask(self, branch: str, key: str, digest: str | None, what: str | None = None) -> Answer:
-        answer = super().ask(branch, key, digest, what)
+        script: Any = self._drive.store
+        # A step that was given a token has another input here: inputs tell nothing any more.
+        answer = super().ask(branch, key, None if script.made_tokens else digest, what)
         if not isinstance(answer, _CLOSED):
             raise self._drive.halt(_Reached(key))
         return answer
@@ -109,7 +113,7 @@ class _NoWaits(Waits):
         raise self._drive.halt(_Reached(step or kind))
 
 
-_CLOSED: Final = (Recorded, Failed, Cancelled, GivenUp, Received, Decided, Settled, Spawned, Branched)
+_CLOSED: Final = (Recorded, Failed, Cancelled, GivenUp, Received, Decided, Settled, Spawned, Branched, Asked, Waiting)
 
 
 class _Script:
@@ -129,6 +133,8 @@ class _Script:
         ending = read_entry(run, last)
         self.recorded = ending if isinstance(ending, e.RunFinished) else None
         self.written: list[StoredEntry] = []
+        self.made_tokens = False
+        """True once the code asked for what callback tokens are made with, which is not here."""
         self.aside = ""
         """Why the run could not be followed, when that is what a worker would write."""
 
@@ -146,6 +152,10 @@ class _Script:
 
     async def inbox(self, run: RunId) -> Sequence[Post]:
         return ()
+
+    async def secret(self) -> bytes:
+        self.made_tokens = True
+        return bytes(32)
 
     def commit(self, lease: Lease, change: Commit) -> Pending[Outcome]:
         self.written += change.entries
