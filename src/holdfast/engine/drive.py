@@ -82,6 +82,8 @@ class Drive:
         """Who asked that it be left for a pause."""
         self.heeded: set[int] = set()
         """Posts that asked for a pause or for its end; the next pause takes them out of the inbox."""
+        self.rehearsing = False
+        """True where nothing is performed: where the run rests says nothing of its code."""
         self.loaded = False
         """True once the journal was read and can be written."""
         self.resting = False

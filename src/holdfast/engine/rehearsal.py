@@ -174,7 +174,7 @@ def _play(function: Durable[Any, *tuple[Any, ...]], script: _Script, secrets: Se
 async def _rehearse(function: Durable[Any, *tuple[Any, ...]], script: _Script, secrets: Secrets | None) -> Rehearsed:
     lease = Lease(script.row, _NOBODY, Fence(1), "started")
     drive = Drive(cast(Store, script), lease, Surroundings(secrets=secrets, log=SILENT), script.row.code, "rehearsal")
-    drive.replay, drive.waits = _Rehearsal(drive), _NoWaits(drive)
+    drive.replay, drive.waits, drive.rehearsing = _Rehearsal(drive), _NoWaits(drive), True
     try:
         await asyncio.create_task(follow(drive, function))
     except _Reached as reached:
