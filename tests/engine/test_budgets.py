@@ -515,3 +515,18 @@ async def test_a_budget_that_is_none_is_refused(every: Stage) -> None:
         for wrong in ({}, {"steps": 0}, {"deadline": -1}):
             with pytest.raises((InvalidInput, hf.Conflict)):
                 await run.raise_budget(**wrong)  # type: ignore[arg-type]
+
+
+async def test_an_exported_run_is_replayed_wherever_it_rests(every: Stage, tmp_path: Any) -> None:
+    """Exhausted or raised since: what it recorded is compared, and it stops where it would go on."""
+    async with every.open(works) as runtime:
+        run = await runtime.start(works, 2, budget=hf.Budget(steps=1))
+        await exhausted(run)
+        stopped, ended = tmp_path / "stopped", tmp_path / "ended"
+        stopped.write_bytes(b"".join([line async for line in run.export()]))
+        await run.raise_budget(steps=1)
+        await run.result(timeout=20)
+        ended.write_bytes(b"".join([line async for line in run.export()]))
+    DONE.clear()
+    (there,), (over,) = hf.testing.replay(works, stopped), hf.testing.replay(works, ended)
+    assert (there.stopped_at, over.stopped_at, DONE) == ("0/act#2", None, [])

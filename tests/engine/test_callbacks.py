@@ -392,3 +392,19 @@ async def test_two_senders_at_once_leave_one_answer(every: Stage) -> None:
         )
         value = await run.result(timeout=20)
         assert [isinstance(one, AlreadyAnswered) for one in told] == [number % 2 != value for number in range(10)]
+
+
+@pytest.mark.parametrize("answered", [True, False])
+async def test_an_exported_run_that_gave_a_token_away_is_replayed(every: Stage, answered: bool, tmp_path: Any) -> None:
+    """An archive has no secret: the code makes another token there, and the step that it is given to is the same."""
+    async with every.open(waits) as runtime:
+        run = await runtime.start(waits)
+        await parked(run, "callback")
+        if answered:
+            await runtime.answer_token(MAILED[0], 40)
+            await run.result(timeout=20)
+        archive = tmp_path / "run.jsonl"
+        archive.write_bytes(b"".join([line async for line in run.export()]))
+    (replayed,) = hf.testing.replay(waits, archive)
+    assert len(MAILED) == 1
+    assert replayed is not None

@@ -131,5 +131,7 @@ ADDED: tuple[e.Entry, ...] = (
         reason="signal",
         waits=[e.Wait("signal", "0/receive#1", "paid", 5), e.Wait("sleep", "0/gather#1.2/sleep#1")],
     ),
+    e.StepStarted(step="0/pay#1", digest="ab" * 32, effect=Effect.ONCE, usage={"steps": 1}),
+    e.BudgetChanged(moves=[e.BudgetMove("steps", total=50)], why="raised: close", by="ann"),
 )
 """Kinds and fields that came later; their vectors stand behind the others, whose places never change."""

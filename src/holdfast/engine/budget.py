@@ -152,7 +152,8 @@ def may_go_on(drive: "Drive") -> bool:
 def is_overdue(drive: "Drive") -> bool:
     """Say whether the run's deadline has passed; one whose end was asked for has none any more."""
     deadline = drive.purse.deadline if drive.purse is not None else None
-    return deadline is not None and not drive.cancel_asked and drive.store.now() >= deadline
+    counts = deadline is not None and not drive.cancel_asked and not drive.rehearsing
+    return counts and deadline is not None and drive.store.now() >= deadline
 
 
 class Alarm:

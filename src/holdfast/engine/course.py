@@ -40,7 +40,7 @@ async def follow(drive: Drive, function: Durable[Any, *tuple[Any, ...]]) -> None
         await _leave_to_others(drive, elsewhere)
         return
     aside = _aside(drive.lease.row)
-    rested = drive.state.status in (Status.PAUSED, Status.EXHAUSTED)
+    rested = drive.state.status in (Status.PAUSED, Status.EXHAUSTED) and not drive.rehearsing
     if (aside is not None or rested) and await _rests_again(drive, aside):
         return
     if drive.lease.why != "started":

@@ -87,6 +87,8 @@ class Drive:
         """Who asked that it be left for a pause."""
         self.heeded: set[int] = set()
         """Posts that asked for a pause or for its end; the next pause takes them out of the inbox."""
+        self.rehearsing = False
+        """True where nothing is performed: where the run rests says nothing of its code."""
         self.loaded = False
         """True once the journal was read and can be written."""
         self.resting = False
@@ -180,7 +182,7 @@ class Drive:
 
     def begin_generation(self, generation: int) -> None:
         """Forget what the code recorded: it begins anew."""
-        self.replay, self.closed = Replay(), {}
+        self.replay, self.closed = self.replay.anew(), {}
         self.state = replace(self.state, generation=generation)
 
     def _check_row(self) -> None:

@@ -309,6 +309,10 @@ class Replay:
         del self._by_key[record.key]
         self._left -= 1
 
+    def anew(self) -> "Replay":
+        """Return one for another generation, of which nothing is recorded yet."""
+        return Replay()
+
     def ask(self, branch: str, key: str, digest: str | None, what: str | None = None) -> Answer:
         """Say what is recorded for the next place of `branch`, which the code says is `key`.
 
