@@ -22,27 +22,27 @@ _PLACES: Final = {
     "after the result": AtPoint(1, "the result is there"),
 }
 _RECOVERIES: Final = (None, AtPoint(1, "before"), AtPoint(1, "after"), AtPoint(2, "before"), AtPoint(2, "after"))
-_UNBROKEN: Final = "before_or_after_any_write_or_inside_any_effect_ends_as_if_unbroken"
+_ACTS: Final = "crash/test_kill_matrix.py::test_an_act_killed_at_any_of_its_points_ends_as_if_unbroken"
 _HELD: Final[Mapping[str, Sequence[str]]] = {
     "process killed while the run waits": (
-        "crash/test_kill_waits.py::test_a_program_that_waits_and_is_cancelled_ends_as_if_unbroken",
+        _ACTS,
         "engine/test_waits.py::test_a_deadline_does_not_slide_when_its_worker_dies",
     ),
     "killed after a signal or an answer was sent": (
-        "crash/test_kill_waits.py::test_a_program_that_waits_and_is_cancelled_ends_as_if_unbroken",
+        _ACTS,
         "crash/test_fleet_posts.py::test_no_post_that_races_a_park_is_lost",
     ),
     "killed in the middle of `ctx.gather` or `ctx.map`": (
-        f"crash/test_family_kills.py::test_a_family_killed_{_UNBROKEN}",
+        _ACTS,
         "engine/test_branches.py::test_once_steps_of_branches_cut_by_a_death_are_each_in_doubt",
     ),
-    "killed while it spawns a child": (f"crash/test_family_kills.py::test_a_family_killed_{_UNBROKEN}",),
+    "killed while it spawns a child": (_ACTS,),
     "killed after a cancel was accepted": (
-        "crash/test_kill_waits.py::test_a_program_that_waits_and_is_cancelled_ends_as_if_unbroken",
+        _ACTS,
         "engine/test_cancel_runs.py::test_a_worker_that_dies_right_after_the_cancel_leaves_the_clean_up_to_the_next",
     ),
     "process killed inside a transaction step": (
-        f"crash/test_kill_matrix.py::test_a_run_killed_{_UNBROKEN}",
+        _ACTS,
         "engine/test_transaction.py::test_a_shutdown_in_its_middle_leaves_both_or_neither",
     ),
     "power loss": ("crash/test_power_loss.py::test_nothing_acknowledged_is_lost_with_the_power",),
