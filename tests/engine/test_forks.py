@@ -355,3 +355,32 @@ async def test_a_run_that_began_anew_is_forked_in_any_of_its_generations(every: 
         assert tally.calls == {"round 1 ": 2, "round 2 ": 3}
         keys = [key for given in tally.keys.values() for key in given]
         assert len(set(keys)) == len(keys)
+
+
+async def test_a_fork_has_what_its_base_had_left_of_its_budget(every: Stage) -> None:
+    """Nobody gets around a budget by being tried again: what was spent stays spent, a step that is tried again is paid."""
+    broken = [True]
+
+    async def act() -> None:
+        if broken[0]:
+            raise ConnectionError("no answer")
+
+    @hf.durable
+    async def tale(ctx: hf.Context) -> int:
+        await ctx.step(int, "1", key="first")
+        await ctx.step(act)
+        return await ctx.step(int, "3", key="last")
+
+    async with every.open(tale) as runtime:
+        base = await runtime.start(tale, budget=hf.Budget(steps=2))
+        with pytest.raises(hf.RunError):
+            await soon(base.result())
+        assert (await base.info()).budget == {"steps": {"total": 2, "free": 0, "reserved": 0, "spent": 2}}
+        broken[0] = False
+        again = await base.retry()
+        with pytest.raises(hf.BudgetExceeded):
+            await soon(again.result())
+        assert (await again.info()).budget == {"steps": {"total": 0, "free": 0, "reserved": 0, "spent": 0}}
+        assert await again.raise_budget(steps=1)
+        assert await soon(again.result()) == 3
+        assert not [finding async for finding in runtime.client.verify()]

@@ -123,6 +123,11 @@ def opened(granted: Mapping[str, int] | None) -> dict[str, Account]:
     return {channel: Account(total=total) for channel, total in (granted or {}).items()}
 
 
+def remaining(accounts: Accounts) -> dict[str, int]:
+    """Return what a fork is given of these accounts: what is free, and the time until which it may go on."""
+    return {channel: account.total if channel == DEADLINE else account.free for channel, account in accounts.items()}
+
+
 def opening(granted: Mapping[str, int] | None) -> list[e.BudgetMove]:
     """Return the moves that open these accounts."""
     return [e.BudgetMove(channel, total=total) for channel, total in (granted or {}).items()]

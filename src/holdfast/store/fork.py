@@ -1,19 +1,22 @@
 """Forking a run is writing an entry that names another's."""
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from msgspec.structs import replace
 
+from holdfast.core.budget import opening, remaining
 from holdfast.core.checksum import ZERO, Share, StoredEntry, check_chain, checksum, owner_of
 from holdfast.core.cursor import START, Cursor
 from holdfast.core.entry import RunForked, encode_body, read_entry
 from holdfast.core.errors import Damaged
+from holdfast.core.fold import RunState, fold
 from holdfast.core.fork import History, LooseEnds
 from holdfast.core.ids import RunId, id_bytes, new_run_id
 from holdfast.core.post import SIGNAL
 from holdfast.core.status import Status
+from holdfast.core.version import Need
 from holdfast.store.protocol import Store
 from holdfast.store.value import NewFork, NewPost, Post, RunRow
 
@@ -27,6 +30,7 @@ class Past:
     def __init__(self, row: RunRow) -> None:
         self.row = row
         self.history = History()
+        self.state = RunState()
         self.shares: list[Share] = []
         self.signals: list[Post] = []
         """What was sent to it and not taken; for a run that takes its place."""
@@ -47,7 +51,9 @@ class Past:
             past.shares = list(page.shares) or past.shares
             head = check_chain(row.run, head, rows, cursor.seq, page.shares)
             for stored in rows:
-                past.history.take(read_entry(row.run, stored))
+                entry = read_entry(row.run, stored)
+                past.history.take(entry)
+                past.state = fold(past.state, entry)
                 past.last = stored
             cursor = Cursor(cursor.seq + len(rows))
             if not page.more and cursor.seq < at:
@@ -72,7 +78,8 @@ class Past:
     def forked(self, *, now: int, retry: bool = False, by: str | None = None) -> NewFork:
         """Return the fork that begins here; a retry takes what failed up again, and the base's key over."""
         loose = self.history.at_retry() if retry else self.history.at_fork()
-        new = new_fork(self.row, self.last, self.shares, loose, now=now, retry=retry, by=by)
+        left = remaining(self.state.accounts)
+        new = new_fork(self.row, self.last, self.shares, loose, now=now, retry=retry, by=by, grant=left)
         posts = [NewPost(run=new.row.run, kind=post.kind, key=post.key, body=post.body) for post in self.signals]
         return replace(new, posts=posts)
 
@@ -86,10 +93,11 @@ def new_fork(
     now: int,
     retry: bool = False,
     by: str | None = None,
+    grant: Mapping[str, int] = {},
 ) -> NewFork:
     """Return the row and the first own entry of a run that has the base's entries up to `last`.
 
-    A retry takes the base's key and conversation with it; any other fork stands for itself.
+    A retry takes the base's key and conversation with it; any other fork stands for itself. Its budget is `grant`.
     """
     run = new_run_id()
     entry = RunForked(
@@ -97,6 +105,7 @@ def new_fork(
         base_seq=last.seq,
         base_checksum=last.checksum.hex(),
         seed=secrets.token_hex(16),
+        grant=dict(grant) or None,
         reopened=loose.reopened,
         doubted=loose.doubted,
         children=loose.children,
@@ -106,10 +115,13 @@ def new_fork(
     row = RunRow(
         run=run, number=0, tenant=base.tenant, name=base.name, digest=base.digest, created_at=now, updated_at=now,
         key=base.key if retry else None, code=base.code, pin=base.pin, labels=dict(base.labels), due_at=now,
-        conversation=base.conversation if retry else None,
+        conversation=base.conversation if retry else None, refused=replace(Need.read(base.refused), refused=()).word,
     )  # fmt: skip
     first = _first(run, entry, last, now)
-    return NewFork(row=row, first=first, base=base.run, previous=last.checksum, word=RETRY if retry else None)
+    return NewFork(
+        row=row, first=first, base=base.run, previous=last.checksum, word=RETRY if retry else None,
+        budget=opening(grant),
+    )  # fmt: skip
 
 
 def _first(run: RunId, entry: RunForked, last: StoredEntry, now: int) -> StoredEntry:

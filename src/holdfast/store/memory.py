@@ -179,6 +179,7 @@ class MemoryStore:
         self._named[fork.run] = set(self._named.get(base.run, ()))
         for post in new.posts:
             self._post(post)
+        self._move(fork, new.budget)
         point.reached("after")
         self._bells.ring(None)
         return Created(fork, None)

@@ -95,6 +95,8 @@ class NewFork(Struct, frozen=True, kw_only=True):
     """Of those that are asked for under one word, of one run, there is one."""
     posts: Sequence["NewPost"] = ()
     """What it finds in its inbox."""
+    budget: Sequence[BudgetMove] = ()
+    """What its accounts are opened with."""
 
 
 class Forked(Struct, frozen=True):

@@ -10,7 +10,7 @@ from holdfast.store import point
 from holdfast.store.postgres.arrays import Id, Ids
 from holdfast.store.postgres.connection import Async, transaction
 from holdfast.store.postgres.reading import Reader
-from holdfast.store.postgres.rich import POST, post_values
+from holdfast.store.postgres.rich import OPEN_ACCOUNT, POST, post_values
 from holdfast.store.rows import FIXED, MOVING, SELECT, first_row, fixed_of, guard, moving_of, read_row, seal
 from holdfast.store.value import BaseMoved, Created, Existing, Forked, NewFork, NewRun, RunRow
 
@@ -96,6 +96,8 @@ class Forking:
             up_to, of, raw = last
             await self._do(connection, _SHARE, row.number, up_to, of, Id(raw), new.word)
             await self._do(connection, _ENTRY, row.number, *new.first)
+            for move in new.budget:
+                await self._do(connection, OPEN_ACCOUNT, row.number, move.channel, move.total)
             if new.posts:
                 await self._do(connection, POST, *post_values(new.posts, new.first.at))
 

@@ -42,7 +42,7 @@ _BUDGET: Final = """
        unknown = b.unknown OR excluded.unknown
 """
 # Asked for twice, since the first answer was lost, it is opened once.
-_OPEN: Final = """
+OPEN_ACCOUNT: Final = """
     INSERT INTO hf_budgets (run, channel, total, reserved, spent, unknown)
     VALUES ($1::bigint, $2::text, $3::bigint, 0, 0, false) ON CONFLICT DO NOTHING
 """
@@ -84,7 +84,7 @@ def blob_call(row: RunRow, entries: Sequence[StoredEntry], blobs: Sequence[NewBl
 def _with_creation(op: CreateOp) -> list[Statement]:
     """Return what is written with a new run beside its row and its first entry."""
     blobs = [blob_call(op.row, [op.new.first], op.new.blobs)] if op.new.blobs else []
-    return [*blobs, *((_OPEN, [op.row.number, move.channel, move.total]) for move in op.new.budget)]
+    return [*blobs, *((OPEN_ACCOUNT, [op.row.number, move.channel, move.total]) for move in op.new.budget)]
 
 
 class Rich:

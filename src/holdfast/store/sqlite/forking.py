@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from holdfast.core.checksum import Share
 from holdfast.core.ids import RunId, id_bytes, id_text
 from holdfast.store.rows import first_row, fixed_of, guard, moving_of, seal
-from holdfast.store.sqlite.beside import add_post
+from holdfast.store.sqlite.beside import add_post, move_budget
 from holdfast.store.sqlite.creating import insert_run
 from holdfast.store.sqlite.database import Db
 from holdfast.store.sqlite.fetch import Row, fetch
@@ -59,6 +59,8 @@ def fork(db: Db, new: NewFork) -> Created | Existing | BaseMoved:
     db.entries.append((row.number, *new.first))
     for post in new.posts:
         add_post(db, post, new.first.at)
+    if new.budget:
+        move_budget(db, row.number, new.budget)
     return Created(row, None)
 
 
