@@ -43,9 +43,15 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
     for _ in range(_CAUSES):
         yield error
         cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-        if cause is None or isinstance(cause, HoldfastError):
+        # By their types: an error may resist being looked at.
+        if cause is None or _is_kept(error) or _is_kept(cause):
             return
         error = cause
+
+
+def _is_kept(error: BaseException) -> bool:
+    """Say whether a journal has the error's own cause."""
+    return issubclass(type(error), HoldfastError)
 
 
 def _told(error: BaseException) -> str:
