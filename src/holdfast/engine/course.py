@@ -198,10 +198,11 @@ async def _run(drive: Drive, function: Durable[Any, *tuple[Any, ...]], body: byt
         now = drive.store.now()
         await drive.rest(Status.WAITING, "diverged", due_at=now, detail=str(drive.refused), code=drive.code)
     elif ending is not None:
-        await drive.finish(ending, blobs)
         if ending.error is not None:
-            # Not `exc_info`: the error itself may hold a secret.
-            drive.log.error("the run failed", error=ending.reason, exception=ending.error.traceback or "")
+            # Before it is written: whoever waits for the end may close the runtime on it. Not `exc_info`: the error
+            # itself may hold a secret.
+            drive.log.error("the run fails", error=ending.reason, exception=ending.error.traceback or "")
+        await drive.finish(ending, blobs)
     else:
         return continued
     return None
