@@ -4,8 +4,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from tests.chaos.family import _note, notes, pay, was_paid
-
 import holdfast as hf
 from holdfast import events
 from holdfast.core.entry import Entry
@@ -13,6 +11,7 @@ from holdfast.runtime import Runtime
 from holdfast.store import point
 from holdfast.store.clock import system_clock
 from tests.chaos import family
+from tests.chaos.family import _note, notes, pay, was_paid
 from tests.chaos.homes import home
 
 _PAY_SECONDS: Final = 0.2

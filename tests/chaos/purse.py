@@ -4,8 +4,6 @@ import os
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tests.chaos.waiting import _any as any_of
-
 import holdfast as hf
 from holdfast import events
 from holdfast.core.entry import BudgetMove, Entry
@@ -17,6 +15,7 @@ from holdfast.runtime import Runtime
 from holdfast.store.protocol import Store
 from holdfast.store.value import RunFilter, RunRow
 from tests.chaos.homes import home
+from tests.chaos.waiting import _any as any_of
 from tests.chaos.world import World, read_ledger
 
 PAID: Final = hf.Signal("paid", int)

@@ -5,9 +5,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from tests.chaos.family import notes
 
 from holdfast.testing.killer import AtPoint, Killer
+from tests.chaos.family import notes
 from tests.chaos.forks import Told, play
 from tests.chaos.homes import home
 from tests.chaos.kills import SEAM, TIMEOUT_SECONDS, scratch

@@ -358,7 +358,7 @@ async def test_a_run_that_began_anew_is_forked_in_any_of_its_generations(every: 
 
 
 async def test_a_fork_has_what_its_base_had_left_of_its_budget(every: Stage) -> None:
-    """Nobody gets around a budget by being tried again: what was spent stays spent, a step that is tried again is paid."""
+    """Nobody gets around a budget by being tried again: what was spent stays spent."""
     broken = [True]
 
     async def act() -> None:

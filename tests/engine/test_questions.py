@@ -1,5 +1,6 @@
 """Questions: a person decides about exactly what was shown, once, in time."""
 
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -286,3 +287,28 @@ async def test_a_question_shows_something_large(every: Stage) -> None:
         await runtime.answer(question, True)
         assert await run.result(timeout=20) is True
         assert (await kinds_of(run)).count("QuestionAsked") == 1
+
+
+@dataclass
+class Item:
+    """Something of a program's own."""
+
+    name: str
+    count: int
+
+
+async def test_what_is_shown_may_be_anything_that_can_be_written_as_data(every: Stage) -> None:
+    """It is for people's eyes: a value of a class of the program's own is shown as what it holds."""
+
+    @hf.durable
+    async def tale(ctx: hf.Context) -> bool:
+        return bool(await ctx.ask("Send it?", show=[Item("tea", 2)], args={"item": Item("tea", 2)}))
+
+    async with every.open(tale) as runtime:
+        run = await runtime.start(tale)
+        await parked(run, "ask")
+        (question,) = await runtime.questions()
+        assert question.show == [{"name": "tea", "count": 2}]
+        assert question.args == {"item": {"name": "tea", "count": 2}}
+        await runtime.client.answer(question.id, True, shown=question.shown)
+        assert await soon(run.result())

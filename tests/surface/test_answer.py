@@ -124,7 +124,7 @@ def test_the_first_answer_stands(asking: Shell) -> None:
     ran = asking("answer", question, "--no", "--json")
     assert (ran.status, ran.error["code"]) == (4, "conflict")
     assert asking("run", "asking.py:buy", "tea", "--key", "k").value == "900 by ada"
-    assert asking("answer", question, "--no").status == 3
+    assert asking("answer", question, "--no").status == 4
 
 
 def test_an_answer_for_something_else_than_is_shown_is_refused(asking: Shell) -> None:
@@ -213,9 +213,29 @@ def test_the_shell_completes_open_questions(asking: Shell) -> None:
     environment = {
         **os.environ,
         "_HOLDFAST_COMPLETE": "bash_complete",
-        "COMP_WORDS": "holdfast answer ",
-        "COMP_CWORD": "2",
+        "COMP_LINE": "holdfast answer ",
     }
     command = [sys.executable, "-c", "from holdfast.cli import commands; commands(prog_name='holdfast')"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=SECONDS, check=False)
     assert f"plain,{question}" in done.stdout, done.stderr
+
+
+def test_a_change_of_another_kind_is_refused_and_one_that_fits_is_told(asking: Shell) -> None:
+    """A slip of the finger does not become what is paid; who looks later sees what was agreed to."""
+    question = asked(asking)
+    wrong = asking("answer", question, "--yes", "--args", '{"cents": "five"}')
+    assert wrong.status == 2
+    assert "cents is a number, such as 900, not 'five'" in wrong.err
+    assert "cents 900 → 700" in asking("answer", question, "--yes", "--args", '{"cents": 700}').err
+    assert asking("run", "asking.py:buy", "tea", "--key", "k").value == "700 by None"
+    assert 'yes, says a person  {"cents":700}' in asking("show", "--key", "k").out
+
+
+def test_a_question_that_was_decided_is_a_conflict_that_tells_how(asking: Shell) -> None:
+    """Whoever comes second learns who was first."""
+    question = asked(asking)
+    assert asking("answer", question, "--no", "--by", "ada").status == 0
+    asking("run", "asking.py:buy", "tea", "--key", "k")
+    second = asking("answer", question, "--yes")
+    assert second.status == 4
+    assert "was answered before: no, by ada" in second.err

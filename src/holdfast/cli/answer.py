@@ -1,7 +1,7 @@
 """`holdfast answer`: a person's decision, for exactly what they were shown."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import click
@@ -15,7 +15,8 @@ from holdfast.cli.options import common, json_of
 from holdfast.cli.questions import decide, list_questions
 from holdfast.cli.saying import by as by_whom
 from holdfast.cli.store import find_run, open_client
-from holdfast.cli.surface import Surface
+from holdfast.cli.surface import Surface, brief
+from holdfast.cli.surface import shown as shown_text
 from holdfast.cli.token import answer_token
 from holdfast.client.protocol import Client, Question
 from holdfast.core.errors import Conflict, InvalidInput, NotFound
@@ -67,9 +68,15 @@ async def answer(
         told = {"question": asked.id, "run": asked.run, "yes": decided, "args": changed, "shown": asked.shown}
         surface.value({**told, "by": by, "note": note, "worker": working})
         return Exit.FINE
-    said = f"{'yes' if decided else 'no'}{by_whom(by)}; {follow_up(working)}"
+    before = asked.args or {}
+    changes = [f", {shown_text(name)} {brief(before.get(name))} → {brief(new)}" for name, new in _new(changed)]
+    said = f"{'yes' if decided else 'no'}{by_whom(by)}{''.join(changes)}; {follow_up(working)}"
     surface.say(mark("✓", "green") + Text(said))
     return Exit.FINE
+
+
+def _new(changed: Mapping[str, Any] | None) -> Iterable[tuple[str, Any]]:
+    return changed.items() if changed is not None else ()
 
 
 def _changes(text: str | None) -> Mapping[str, Any] | None:
@@ -91,6 +98,9 @@ async def _find(client: Client, text: str) -> Question:
         error = InvalidInput(f"run {run} asks {len(meant)} questions")
         error.hint = "Name one:\n" + "\n".join(f"  {one.id}  {one.text}" for one in meant)
         raise error
+    if dot:
+        # Told by the client, who knows how it was decided.
+        await client.answer(f"{run}.{seq}", True, shown="")
     missing = NotFound(f"an open question {text!r}" if dot else f"an open question of run {run}")
     missing.hint = "`holdfast answer` lists those that are open; `holdfast show RUN` tells how one was decided."
     raise missing

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from holdfast import events as ev
-from holdfast.cli.surface import shown
+from holdfast.cli.surface import brief, shown
 from holdfast.cli.wording import clock, duration
 from holdfast.client.local import as_time
 from holdfast.core.budget import DEADLINE, STEPS
@@ -84,7 +84,8 @@ def decision(event: ev.QuestionAnswered) -> str:
     if event.expired:
         return "nobody answered in time"
     note = f" ({shown(event.note)})" if event.note else ""
-    return f"{'yes' if event.yes else 'no'}, says {shown(event.by or 'a person')}{note}"
+    agreed = f"  {brief(event.value)}" if event.value is not None else ""
+    return f"{'yes' if event.yes else 'no'}, says {shown(event.by or 'a person')}{note}{agreed}"
 
 
 def by(who: str | None) -> str:

@@ -9,7 +9,9 @@ from holdfast.cli.lines import mark
 from holdfast.cli.options import common, json_of, run_argument
 from holdfast.cli.store import open_client
 from holdfast.cli.surface import Surface, shown
+from holdfast.client.protocol import RunInfo
 from holdfast.core.ids import RunId
+from holdfast.core.status import Status
 
 
 @click.command("signal")
@@ -33,5 +35,14 @@ async def signal(surface: Surface, *, run: str, name: str, value: str | None, ke
     if surface.json:
         surface.value({"run": info.id, "signal": name, "value": carried, "key": key, "by": by, "worker": working})
         return Exit.FINE
-    surface.say(mark("✓", "green") + Text(f"signal {shown(name)} is in the run's inbox; {follow_up(working)}"))
+    other = _other_than(info, name)
+    after = follow_up(working) if not other else f"the run waits for {other} now, and gets it when it asks for it"
+    surface.say(mark("✓", "green") + Text(f"signal {shown(name)} is in the run's inbox; {after}"))
     return Exit.FINE
+
+
+def _other_than(info: RunInfo, name: str) -> str:
+    """Return the signals that a run waits for, if this is none of them."""
+    kind, _, names = info.reason.partition(": ")
+    waits = names.split(", ") if kind == "signal" and info.status is Status.WAITING else []
+    return f"signal {shown(', '.join(waits))}" if waits and name not in waits else ""

@@ -505,7 +505,7 @@ class LocalClient:
         run, _, seq = question.partition(".")
         known = [one for one in await self.questions(run_id(run)) if one.id == question] if seq else []
         if not known:
-            raise NotFound(f"an open question {question!r}")
+            raise await self._not_asked(run_id(run), question, seq)
         asked = known[0]
         if asked.shown != shown:
             raise Conflict(
@@ -518,6 +518,22 @@ class LocalClient:
             raise Conflict(f"question {question} was answered before", run=run, hint="`holdfast show RUN` tells how.")
         if asked.expires_at is not None and await self._has_expired(asked):
             raise _past_its_time(question)
+
+    async def _not_asked(self, run: RunId, question: str, seq: str) -> Conflict | NotFound:
+        """Return why a question cannot be answered: it was, or nobody asked it."""
+        asked: e.QuestionAsked | None = None
+        async for event in feed(self._store, run, None, follow=False):
+            if isinstance(event, e.QuestionAsked) and str(event.seq) == seq:
+                asked = event
+            if asked is None or not isinstance(event, e.QuestionAnswered) or event.step != asked.step:
+                continue
+            if event.expired:
+                return _past_its_time(question)
+            said = f"{'yes' if event.yes else 'no'}, by {event.by or 'a person'}"
+            return Conflict(
+                f"question {question} was answered before: {said}", run=run, hint="The first answer stands."
+            )
+        return NotFound(f"an open question {question!r}")
 
     async def _has_expired(self, asked: Question) -> bool:
         """Say whether a question was decided by nobody, before an answer to it was accepted."""
@@ -647,7 +663,17 @@ def changed_args(asked: Question, args: Mapping[str, Any] | None) -> Raw:
     """
     if args is not None and (asked.args is None or set(args) - set(asked.args)):
         raise InvalidInput(f"question {asked.id} lets nobody change {', '.join(args)}")
+    for name, value in (args or {}).items():
+        before = (asked.args or {})[name]
+        if before is not None and value is not None and _kind(before) != _kind(value):
+            raise InvalidInput(f"question {asked.id}: {name} is {_kind(before)}, such as {before!r}, not {value!r}")
     return NULL if asked.args is None else _json({**asked.args, **(args or {})}, "args=")
+
+
+def _kind(value: Any) -> str:
+    """Return what kind of JSON a value is."""
+    kinds = ((bool, "true or false"), ((int, float), "a number"), (str, "a text"), (Mapping, "an object"))
+    return next((word for types, word in kinds if isinstance(value, types)), "a list")
 
 
 def _past_its_time(question: str) -> Conflict:

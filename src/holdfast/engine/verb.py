@@ -10,7 +10,7 @@ from msgspec import Raw
 
 from holdfast.core import entry as e
 from holdfast.core.budget import STEPS, Budget
-from holdfast.core.codec import Codec, canonical
+from holdfast.core.codec import Codec, canonical, decode_any, encode
 from holdfast.core.errors import Damaged, Diverged, InvalidValue, NotFound, RunError
 from holdfast.core.ids import RunId
 from holdfast.core.post import ANSWER, SETTLED, SIGNAL, AnswerBody, Settlement, SignalBody
@@ -219,7 +219,8 @@ class Verb:
         if isinstance(self._answer, r.Decided):
             return None
         due_at = self.due(limit)
-        value = {"show": show, "args": args}
+        # For people's eyes: what it is made of in the code does not matter, only what it looks like.
+        value = decode_any(encode({"show": show, "args": args}, f"what {self.key} shows"))
         raw, blob, blobs, _ = store_value(_ANY, value, f"what {self.key} shows", drive.secrets)
         entry = e.QuestionAsked(step=self.key, text=text, shown=self.digest, expires_at=due_at, raw=raw, blob=blob)
         await drive.write(entry, blobs=blobs)
