@@ -94,7 +94,7 @@ async def test_a_question_is_answered_once(every: Stage) -> None:
     async with every.open(asks) as runtime:
         run = await runtime.get(run.id)
         assert (await run.result(timeout=20))[:2] == [False, "ann"]
-        with pytest.raises(hf.NotFound):
+        with pytest.raises(hf.Conflict, match="answered before: no, by ann"):
             await runtime.answer(question, True, by="bob")
 
 
