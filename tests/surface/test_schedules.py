@@ -112,3 +112,23 @@ def test_a_bad_schedule_is_refused_when_the_program_is_loaded(clocked: Shell) ->
     assert ran.status == 2
     assert "the hour is '26'; it takes 0 to 23" in ran.err
     assert not (clocked.folder / "holdfast.db").exists()
+
+
+def test_a_schedules_own_run_is_listed_only_for_whoever_names_it(shell: Shell) -> None:
+    """It is how a store remembers since when a schedule is looked after, and none of the user's."""
+    (shell.folder / "clock.py").write_text(
+        "import asyncio\n"
+        "import holdfast as hf\n"
+        "@hf.durable\n"
+        "async def sweep(ctx: hf.Context) -> None: ...\n"
+        "app = hf.App(sweep)\n"
+        "app.schedule(sweep, '0 0 1 1 *')\n"
+        "async def main():\n"
+        "    async with hf.open('sqlite:///holdfast.db', app) as runtime:\n"
+        "        while not await runtime.runs(name='holdfast:schedule'):\n"
+        "            await asyncio.sleep(0.01)\n"
+        "asyncio.run(main())\n"
+    )
+    assert shell.run_python("clock.py").returncode == 0
+    assert "no runs yet" in shell("ls").err
+    assert [run["name"] for run in shell("ls", "--name", "holdfast:schedule", "--json").values] == ["holdfast:schedule"]

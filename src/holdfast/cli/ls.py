@@ -67,7 +67,8 @@ async def ls(
             )
             if not page:
                 break
-            runs += page
+            # What schedules remember themselves by is ours, and shown to whoever names it.
+            runs += [run for run in page if name is not None or not run.name.startswith("holdfast:")]
             last = page[-1].id  # type: ignore[assignment]
         more, runs = len(runs) > limit, runs[:limit]
         if surface.json:
