@@ -9,7 +9,7 @@ import pytest
 
 import holdfast as hf
 from holdfast.engine.context import StepOptions
-from tests.chaos import acts, program
+from tests.chaos import acts, program, purse
 from tests.chaos.acts import ACTS
 from tests.chaos.kills import scratch
 from tests.chaos.theatre import Theatre, Theatres, Trial, end_all, every_point, new_killer
@@ -58,7 +58,7 @@ def test_acts_that_share_their_commits_survive_deaths_of_their_recoveries_too(th
 
 def test_the_acts_use_every_verb() -> None:
     """A verb or an option of a step that no act uses would be killed by nobody."""
-    source = inspect.getsource(acts) + inspect.getsource(program)
+    source = "".join(map(inspect.getsource, (acts, program, purse)))
     verbs = {name for name in dir(hf.Context) if not name.startswith("_")}
     assert verbs - set(re.findall(r"\bctx\.(\w+)", source)) == set()
     of_child = {name for name in dir(hf.Child) if not name.startswith("_")}

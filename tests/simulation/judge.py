@@ -7,6 +7,7 @@ from typing import Any
 
 from holdfast import events as e
 from holdfast.core.entry import Entry
+from holdfast.core.errors import Damaged
 from holdfast.runtime import Runtime
 from tests.simulation.guest import Line
 from tests.simulation.model import Expected, Model, Told, effects, fits
@@ -52,7 +53,10 @@ class Observed:
             for summary in page:
                 run = await runtime.get(summary.id)
                 info = await run.info()
-                entries = [event async for event in run.events(follow=False) if isinstance(event, Entry)]
+                try:
+                    entries = [event async for event in run.events(follow=False) if isinstance(event, Entry)]
+                except Damaged as damaged:
+                    raise Broken("\n".join([*broken, *found, str(damaged)])) from damaged
                 name = info.input["plan"]["name"] if info.name == "act" else info.input["place"]
                 runs[name].append(Ended(run.id, info.name, str(info.status), info.reason, info.result, entries))
             before = page[-1].id

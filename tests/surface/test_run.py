@@ -94,7 +94,8 @@ def test_a_failed_run_is_told_as_json(shell: Shell) -> None:
     assert (ran.status, ran.out) == (1, "")
     assert ran.error["code"] == "run_error"
     assert ran.error["status"] == "failed"
-    assert ran.error["error"] == {"type": "ValueError", "message": "out of luck"}
+    assert (ran.error["error"]["type"], ran.error["error"]["message"]) == ("ValueError", "out of luck")
+    assert "in fail" in ran.error["error"]["traceback"]
 
 
 def test_the_same_key_performs_nothing_twice(shell: Shell) -> None:

@@ -133,5 +133,6 @@ ADDED: tuple[e.Entry, ...] = (
     ),
     e.StepStarted(step="0/pay#1", digest="ab" * 32, effect=Effect.ONCE, usage={"steps": 1}),
     e.BudgetChanged(moves=[e.BudgetMove("steps", total=50)], why="raised: close", by="ann"),
+    e.RunForked(base=OTHER, base_seq=17, base_checksum="00" * 16, seed=SEED, by="ann"),
 )
 """Kinds and fields that came later; their vectors stand behind the others, whose places never change."""

@@ -52,7 +52,7 @@ def commands() -> None:
 
 
 for _command in (
-    demo, run, worker, ls, show, tail, signal, answer, cancel, pause, resume, retry, raise_, fork, resolve, preflight,
+    demo, run, worker, ls, show, tail, signal, answer, cancel, pause, resume, retry, fork, raise_, resolve, preflight,
     verify, export,
     delete, gc, migrate, doctor,
 ):  # fmt: skip
