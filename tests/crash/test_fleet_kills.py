@@ -30,4 +30,9 @@ def test_workers_that_act_before_they_write_their_intent_are_caught(site: Site) 
 
 def _survive_long(fleet: Fleet) -> None:
     for part in range(10):
-        fleet.survive(RUNS, first=part * RUNS, kill_seconds=0.05)
+        try:
+            fleet.survive(RUNS, first=part * RUNS, kill_seconds=0.05)
+        except Broken as broken:
+            # Without intents a run that dies again and again shows no progress: that is not what is looked for.
+            if "is quarantined: no_progress" not in str(broken):
+                raise
