@@ -10,7 +10,6 @@ import pytest
 import holdfast as hf
 from holdfast import events
 from holdfast.client.local import LocalClient
-from holdfast.core.entry import Entry
 from holdfast.core.errors import InvalidInput
 from holdfast.core.ids import RunId
 from holdfast.core.post import ANSWER, AnswerBody
@@ -166,7 +165,7 @@ async def test_an_answer_that_lands_before_anybody_wrote_that_the_question_expir
         (question,) = await runtime.questions()
         write, answered = Drive.write_if_heard, list[bool]()
 
-        async def slow(self: Drive, entry: Entry) -> bool:
+        async def slow(self: Drive, entry: events.QuestionAnswered) -> bool:
             if not answered:
                 answered.append(True)
                 body = AnswerBody(question.step, True, question.shown, by="ann")

@@ -22,6 +22,7 @@ from holdfast.engine.catchup import CatchUp
 from holdfast.engine.chunks import Chunks
 from holdfast.engine.family import farewells
 from holdfast.engine.function import Durable, StepCode
+from holdfast.engine.inbox import answers
 from holdfast.engine.outbox import Outbox
 from holdfast.engine.payload import Secrets
 from holdfast.engine.threads import Threads
@@ -330,8 +331,15 @@ class Drive:
         if self.handing and not intent:
             await self.leave()
 
-    async def write_if_heard(self, entry: e.Entry) -> bool:
-        """Append unless a post came that nobody has looked at; say whether it is on disk."""
+    async def write_if_heard(self, entry: e.QuestionAnswered) -> bool:
+        """Append that a question expired unless an answer to it came; say whether it is on disk."""
+        # That a post came is known from refusals too, and other branches look: what counts is what was read here.
+        inbox, known = self.waits.inbox, -1
+        while self.journal.inbox_seq > max(known, inbox.read):
+            known = self.journal.inbox_seq
+            await inbox.look()
+        if any(answers(post, entry.step, entry.shown) for post in inbox.waiting):
+            return False
         written = await self.written(self.outbox.append(entry, heard=True))
         if self.handing and written:
             await self.leave()

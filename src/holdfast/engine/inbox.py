@@ -3,11 +3,22 @@
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from holdfast.core.errors import Damaged
+from holdfast.core.post import ANSWER, AnswerBody
 from holdfast.store.value import Post
 
 if TYPE_CHECKING:
     from holdfast.engine.drive import Drive
+
+
+def answers(post: Post, step: str, shown: str) -> bool:
+    """Say whether a post answers the question of a step, for what was shown."""
+    if post.kind != ANSWER:
+        return False
+    body = msgspec.json.decode(post.body, type=AnswerBody)
+    return body.step == step and body.shown == shown
 
 
 class Inbox:
@@ -18,7 +29,7 @@ class Inbox:
         self._waiting: dict[int, Post] = {}
         self._taken: dict[int, Post] = {}
         """Posts that ended a wait whose entry is being written."""
-        self._read = 0
+        self.read = 0
 
     async def look(self) -> Sequence[Post]:
         """Read what has come since the last look, and return all that wait, in order.
@@ -29,16 +40,21 @@ class Inbox:
         """
         drive = self._drive
         try:
-            posts = await drive.answer(drive.store.inbox(drive.lease.row.run, after=self._read))
+            posts = await drive.answer(drive.store.inbox(drive.lease.row.run, after=self.read))
         except Damaged as damaged:
             raise drive.refuse(damaged) from None
         for post in posts:
             # Two looks at once bring the same posts; what the first brought may have been consumed meanwhile.
-            if post.seq > self._read:
+            if post.seq > self.read:
                 self._waiting[post.seq] = post
-                self._read = post.seq
-        drive.journal.inbox_seq = max(drive.journal.inbox_seq, self._read)
+                self.read = post.seq
+        drive.journal.inbox_seq = max(drive.journal.inbox_seq, self.read)
         return list(self._waiting.values())
+
+    @property
+    def waiting(self) -> Iterable[Post]:
+        """What was read, and nobody has taken."""
+        return self._waiting.values()
 
     def take(self, post: Post) -> bool:
         """Keep a post for one wait; False when another has it."""

@@ -13,13 +13,14 @@ from holdfast.core.budget import STEPS, Budget
 from holdfast.core.codec import Codec, canonical, decode_any, encode
 from holdfast.core.errors import Damaged, Diverged, InvalidValue, NotFound, RunError
 from holdfast.core.ids import RunId
-from holdfast.core.post import ANSWER, SETTLED, SIGNAL, AnswerBody, Settlement, SignalBody
+from holdfast.core.post import SETTLED, SIGNAL, AnswerBody, Settlement, SignalBody
 from holdfast.core.signal import Decision, Signal
 from holdfast.core.status import Effect, Status
 from holdfast.engine.branches import Branch
 from holdfast.engine.drive import Drive
 from holdfast.engine.family import cancel_post
 from holdfast.engine.function import Durable
+from holdfast.engine.inbox import answers
 from holdfast.engine.payload import load_value, store_value
 from holdfast.engine.reopening import take_up
 from holdfast.journal import replay as r
@@ -182,10 +183,7 @@ class Verb:
         drive = self._drive
 
         def takes(post: Post) -> bool:
-            if post.kind != ANSWER:
-                return False
-            body = msgspec.json.decode(post.body, type=AnswerBody)
-            return body.step == step and body.shown == shown
+            return answers(post, step, shown)
 
         while (post := await self.wait("ask", due_at, takes, step=step, detail=text[:200])) is None:
             known = await self.closed_beside(step)
