@@ -52,13 +52,18 @@ def _slides(place: str) -> None:
 
 
 def _expires_early(place: str) -> None:
-    """A question that is still open after a death has expired."""
+    """A question that is still open after a death has expired, whatever answers have come."""
     wait = Verb.wait
 
     async def wait_no_more(self: Verb, *args: Any, **rest: Any) -> Any:
         return None if isinstance(self._answer, r.Asked) else await wait(self, *args, **rest)
 
+    async def write_unheard(self: Drive, entry: Any) -> bool:
+        await self.write(entry)
+        return True
+
     Verb.wait = wait_no_more  # type: ignore[method-assign]
+    Drive.write_if_heard = write_unheard  # type: ignore[method-assign]
 
 
 def _performs_thrice(place: str) -> None:
