@@ -69,7 +69,7 @@ class Count:
         return all(times == 1 for times in self._times)
 
 
-def functions(kind: str, until: float, arrive: Arrive, passed: Note, done: Note) -> list[Any]:
+def functions(kind: str, arrive: Arrive, passed: Note, done: Note) -> list[Any]:
     """Return the durable functions of a kind; the first is the one that is served in every process.
 
     `passed` is told of a run that is about to come to where it waits, `done` of one that is behind it.
@@ -84,12 +84,12 @@ def functions(kind: str, until: float, arrive: Arrive, passed: Note, done: Note)
         await arrive(number)
         return number
 
-    async def course(ctx: hf.Context, number: int) -> int:
+    async def course(ctx: hf.Context, number: int, seconds: float) -> int:
         if kind != "suspect":
             await ctx.step(work, number)
         passed(number)
         if kind == "asleep":
-            await ctx.sleep(max(0.0, until - time.time()))
+            await ctx.sleep(seconds)
         elif kind == "posted":
             await ctx.receive(word)
         if limit is not None:
@@ -100,12 +100,12 @@ def functions(kind: str, until: float, arrive: Arrive, passed: Note, done: Note)
         return number
 
     @hf.durable
-    async def here(ctx: hf.Context, number: int) -> int:
-        return await course(ctx, number)
+    async def here(ctx: hf.Context, number: int, seconds: float) -> int:
+        return await course(ctx, number, seconds)
 
     @hf.durable
-    async def elsewhere(ctx: hf.Context, number: int) -> int:
-        return await course(ctx, number)
+    async def elsewhere(ctx: hf.Context, number: int, seconds: float) -> int:
+        return await course(ctx, number, seconds)
 
     return [here, elsewhere]
 
@@ -124,12 +124,12 @@ async def seed(kind: str, address: str, count: int, until: float) -> None:
         come("step")
         await asyncio.Event().wait()
 
-    both = functions(kind, until, arrive, lambda number: come("all"), lambda number: None)
+    both = functions(kind, arrive, lambda number: come("all"), lambda number: None)
     foreign = count // 2 if kind == "unserved" else 0
     async with hf.open(address, hf.App(*both, version="benchmark"), concurrency=count) as runtime:
         # The runs that nobody will serve are the older ones: a claim that looks at them looks at all of them.
-        await _start(runtime, both[1], foreign)
-        await _start(runtime, both[0], count - foreign)
+        await _start(runtime, both[1], foreign, until)
+        await _start(runtime, both[0], count - foreign, until)
         async with asyncio.timeout(_PATIENCE_SECONDS):
             await in_place["all"].wait()
             if kind in ("asleep", "posted"):
@@ -141,11 +141,12 @@ async def seed(kind: str, address: str, count: int, until: float) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-async def _start(runtime: hf.Runtime, what: Any, count: int) -> None:
+async def _start(runtime: hf.Runtime, what: Any, count: int, until: float) -> None:
     """Start so many runs, some at a time: starts share the connections that a process reads with."""
     for first in range(0, count, _STARTED_AT_ONCE):
         numbers = range(first, min(first + _STARTED_AT_ONCE, count))
-        await asyncio.gather(*(runtime.start(what, number) for number in numbers))
+        seconds = max(0.0, until - time.time())
+        await asyncio.gather(*(runtime.start(what, number, seconds) for number in numbers))
 
 
 async def _wait_resting(runtime: hf.Runtime) -> None:
@@ -176,7 +177,7 @@ async def take_up(kind: str, address: str, count: int) -> dict[str, Any]:
         await asyncio.sleep(0)
         seen.leave()
 
-    app = hf.App(functions(kind, 0.0, arrive, lambda number: None, seen.done)[0], version="benchmark")
+    app = hf.App(functions(kind, arrive, lambda number: None, seen.done)[0], version="benchmark")
     cpu_began, began = time.process_time(), time.perf_counter()
     async with hf.open(address, app):
         opened = time.perf_counter()
