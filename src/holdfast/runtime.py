@@ -21,11 +21,11 @@ from holdfast.core.status import TERMINAL, Status
 from holdfast.core.stepkey import join_key
 from holdfast.engine.app import App
 from holdfast.engine.contender import Told, nobody
-from holdfast.engine.drive import Surroundings
 from holdfast.engine.function import Durable
 from holdfast.engine.lock import is_held
 from holdfast.engine.log import Log
 from holdfast.engine.payload import Secrets
+from holdfast.engine.surroundings import Surroundings
 from holdfast.engine.worker import Worker
 from holdfast.store.protocol import Store
 from holdfast.store.start import Start

@@ -1,6 +1,6 @@
 """The verbs of a durable function."""
 
-from asyncio import CancelledError, current_task, sleep
+from asyncio import current_task
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -16,7 +16,7 @@ from holdfast.core import limits
 from holdfast.core.budget import Budget, checked_budget
 from holdfast.core.codec import Codec, canonical, decode_any, encode
 from holdfast.core.derive import derived_random, derived_uuid
-from holdfast.core.errors import Diverged, InvalidInput, Misuse, Parked
+from holdfast.core.errors import Diverged, InvalidInput, Misuse
 from holdfast.core.ids import checked_text
 from holdfast.core.limit import Limit
 from holdfast.core.retry import Retry, checked_seconds
@@ -46,8 +46,6 @@ T2 = TypeVar("T2")
 T3 = TypeVar("T3")
 _ANY = Codec(Any)
 _INT = Codec(int)
-_MOST_UNHEEDED = 1000
-"""How often code may ask for more after its run's end was asked for, before the run ends without it."""
 
 
 class CallOptions(TypedDict, total=False):
@@ -153,7 +151,7 @@ class Context:
             step_key = drive.replay.known_as(branch.path, step_key, former_keys(step_key, code.aliases))
         digest = sha256(canonical(code.input_form(args, keywords), f"the input of step {step_key}")).hexdigest()
         if drive.cancel_asked:
-            await self._tell_cancel(branch, step_key, cleaning=True)
+            await drive.cancelling.arrive(branch, step_key, cleaning=True)
         answer = FRESH if branch.past else self._ask(branch, step_key, None if keep else digest, "a step")
         branch.busy = True
         try:
@@ -172,7 +170,7 @@ class Context:
         finally:
             branch.busy = False
             if drive.cancel_asked:
-                drive.tell_soon()
+                drive.cancelling.tell_soon()
 
     async def _simple(
         self, code: StepCode, args: Sequence[Any], keywords: dict[str, Any], step_key: str, digest: str
@@ -206,38 +204,6 @@ class Context:
             raise drive.refuse(diverged) from None
         branch.past = answer is FRESH
         return answer
-
-    async def _tell_cancel(self, branch: Branch, *keys: str, cleaning: bool = False) -> None:
-        """Let a verb of a run that shall end be where its code is told; afterwards one step is left to it.
-
-        Raises:
-            CancelledError: the code was told, here or before.
-            Parked: it does not heed that, again and again; the run has ended without it.
-        """
-        drive = self._drive
-        if not drive.cancel_told:
-            if cleaning and not branch.past and drive.replay.is_cleaning(branch.path, keys[0]):
-                # Nothing else is begun then: in its first life the code was told before it came here.
-                drive.cancel_told = drive.cleaned = True
-                return
-            if not branch.past and not drive.replay.is_told(branch.path, keys):
-                return
-            await drive.be_told()
-        if drive.late and drive.is_late():
-            raise CancelledError  # told while an entry was written, and passed over then
-        if not cleaning or drive.cleaned:
-            await self._refuse_cancelled()
-        drive.cleaned = True
-
-    async def _refuse_cancelled(self) -> NoReturn:
-        """Refuse what is asked for after the run's end was; code that goes on asking is left where it is."""
-        drive = self._drive
-        drive.unheeded += 1
-        await sleep(0)  # a loop that swallows this must not keep the runs beside it from theirs
-        if drive.unheeded > _MOST_UNHEEDED:
-            await drive.finish(drive.cancelled_ending())
-            raise drive.halt(Parked("cancelled"))
-        raise CancelledError
 
     def _enter(self) -> Branch:
         """Return the branch that a verb is called in.
@@ -279,7 +245,7 @@ class Context:
             branch = self._enter()
             check_codes(codes)
             if self._drive.cancel_asked:
-                await self._tell_cancel(branch, branch.next_set("gather"))
+                await self._drive.cancelling.arrive(branch, branch.next_set("gather"))
             branch.busy = True
             try:
                 return tuple(raised_first(*await self._branches.gather(branch, codes)))
@@ -337,7 +303,7 @@ class Context:
         """
         branch = self._enter()
         if self._drive.cancel_asked:
-            await self._tell_cancel(branch, branch.next_set("map"))
+            await self._drive.cancelling.arrive(branch, branch.next_set("map"))
         if isinstance(at_once, bool) or not isinstance(at_once, int) or at_once < 1:
             raise InvalidInput(f"ctx.map(at_once=) is a whole number of at least 1, not {at_once!r}")
         if errors not in ("raise", "return"):
@@ -494,7 +460,7 @@ class Context:
         step_key = branch.key(encode_name(name), None)
         raw, blob, blobs, _ = store_value(_ANY, value, f"what {step_key} emits", self._drive.secrets)
         if self._drive.cancel_asked:
-            await self._tell_cancel(branch, step_key)
+            await self._drive.cancelling.arrive(branch, step_key)
         if self._ask(branch, step_key, None, "news") is not FRESH:
             return
         branch.busy = True
@@ -543,7 +509,7 @@ class Context:
         if branch is not self._root:
             raise Misuse("ctx.continue_as was called in a branch: only the run as a whole goes on anew")
         if self._drive.cancel_asked:
-            await self._tell_cancel(branch)
+            await self._drive.cancelling.arrive(branch)
         drive = self._drive
         function = drive.function
         assert function is not None
@@ -562,7 +528,7 @@ class Context:
 
     def _seed(self, branch: Branch) -> str:
         """Return the seed of what comes next in a branch: its own, or that of the run which recorded it."""
-        return self._drive.seed(self._drive.replay.next_at(branch.path))
+        return self._drive.origin.seed(self._drive.replay.next_at(branch.path))
 
     def uuid(self) -> UUID:
         """Return an id that is the same on every replay, and no other run's."""

@@ -29,6 +29,7 @@ from holdfast.engine.limits import take_slot
 from holdfast.engine.payload import is_failure, load_value, store_value
 from holdfast.engine.step import Step
 from holdfast.engine.trace import traced
+from holdfast.engine.transacting import transact
 from holdfast.journal import replay as r
 from holdfast.store.protocol import Transaction
 from holdfast.store.value import Post
@@ -93,7 +94,7 @@ class StepCall:
 
     async def answer(self, answer: r.Answer) -> Any:
         """Act on what the journal recorded for this step."""
-        if self.drive.cancel_asked and not self.drive.cancel_told:
+        if self.drive.cancel_asked and not self.drive.cancelling.told:
             await self._leave_open(answer)
         match answer:
             case r.Fresh():
@@ -106,7 +107,7 @@ class StepCall:
             case r.Failed(error=error, attempts=attempts):
                 raise StepError(step=self.key, type=error.type, message=error.message, attempts=attempts)
             case r.Cancelled():
-                await self.drive.left_again(answer)
+                await self.drive.cancelling.left_again(answer)
             case r.Retrying(attempt=attempt, retry_at=retry_at):
                 await self._wait_until(retry_at, attempt)
                 return await self.attempt(attempt + 1)
@@ -126,7 +127,7 @@ class StepCall:
         if not isinstance(answer, r.Interrupted | r.InQuestion | r.Retrying | r.Reopened):
             return
         try:
-            await self.drive.be_told()
+            await self.drive.cancelling.be_told()
         except asyncio.CancelledError as error:
             if isinstance(answer, r.Interrupted | r.InQuestion):
                 self.cancelled(error, answer.attempt)
@@ -268,7 +269,7 @@ class StepCall:
         self.stream = Stream(drive.open_chunks, self.key, attempt)
         return Step(
             deps=drive.deps,
-            idempotency_key=idempotency_key(drive.seed(drive.replay.begun_at(self.key)), self.key),
+            idempotency_key=idempotency_key(drive.origin.seed(drive.replay.begun_at(self.key)), self.key),
             run_id=drive.lease.row.run,
             attempt=attempt,
             log=drive.log.bind(step=self.key, attempt=attempt),
@@ -298,7 +299,7 @@ class StepCall:
         try:
             deadline = self.timeout if self.timeout is not None else limits.TRANSACTION_SECONDS
             freed = (self.key,) if self.slot else ()
-            await drive.transact(work, deadline_seconds=deadline, freed=freed, budget=moves)
+            await transact(drive, work, deadline_seconds=deadline, freed=freed, budget=moves)
         except _Undone as undone:
             cause = undone.__cause__
             assert cause is not None
