@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from hashlib import sha256
 from random import Random
-from typing import Any, Literal, NoReturn, TypedDict, TypeVar, TypeVarTuple, Unpack, overload
+from typing import Any, Literal, NoReturn, TypeVar, TypeVarTuple, Unpack, overload
 from uuid import UUID
 
 from msgspec import Raw
@@ -14,23 +14,23 @@ from msgspec import Raw
 from holdfast.core import entry as e
 from holdfast.core import limits
 from holdfast.core.budget import Budget, checked_budget
-from holdfast.core.codec import Codec, canonical, decode_any, encode
+from holdfast.core.codec import Codec, canonical, encode
 from holdfast.core.derive import derived_random, derived_uuid
 from holdfast.core.errors import Diverged, InvalidInput, Misuse
 from holdfast.core.ids import checked_text
-from holdfast.core.limit import Limit
-from holdfast.core.retry import Retry, checked_seconds
+from holdfast.core.retry import checked_seconds
 from holdfast.core.signal import Decision, Signal
-from holdfast.core.status import Effect
 from holdfast.core.stepkey import counted_key, encode_name, former_keys, root_branch
 from holdfast.engine import witness
 from holdfast.engine.branches import AT_ONCE, Branch, Branches
 from holdfast.engine.callback import Callback, waits_of
-from holdfast.engine.drive import Continued, Drive
+from holdfast.engine.continuing import continued
+from holdfast.engine.drive import Drive
 from holdfast.engine.effects import StepCall
-from holdfast.engine.fanout import branch_keys, check_codes, check_mapped, close_unbegun, raised_first
-from holdfast.engine.function import Durable, Policy, StepCode, declared, look_at
+from holdfast.engine.fanout import branch_keys, check_codes, check_map, check_mapped, close_unbegun, raised_first
+from holdfast.engine.function import Durable, Policy, StepCode, look_at
 from holdfast.engine.log import SILENT
+from holdfast.engine.options import MapOptions, StepOptions, read_options
 from holdfast.engine.payload import is_failure, store_value
 from holdfast.engine.step import Step
 from holdfast.engine.verb import Child, Verb
@@ -46,35 +46,6 @@ T2 = TypeVar("T2")
 T3 = TypeVar("T3")
 _ANY = Codec(Any)
 _INT = Codec(int)
-
-
-class CallOptions(TypedDict, total=False):
-    """What may be said of a call; each takes precedence over what the function declared."""
-
-    name: str | None
-    effect: Effect | Literal["repeat", "keyed", "once"] | None
-    verify: Callable[..., Any] | None
-    in_doubt: Literal["raise", "wait"] | None
-    retry: Retry | None
-    timeout: float | timedelta | None
-    heartbeat: float | timedelta | None
-    returns: Any
-    not_performed: tuple[type[BaseException], ...] | None
-    limit: Limit | None
-    on_input_change: Literal["refuse", "keep"]
-
-
-class StepOptions(CallOptions, total=False):
-    """The keywords of `ctx.step`."""
-
-    key: str | None
-
-
-class MapOptions(CallOptions, total=False):
-    """The keywords of `ctx.map` but for `key`."""
-
-    at_once: int
-    errors: Literal["raise", "return"]
 
 
 class Context:
@@ -137,13 +108,7 @@ class Context:
         drive = self._drive
         keep = False
         if options:
-            key, name = options.pop("key", None), options.pop("name", None)
-            keep = kept(options.pop("on_input_change", "refuse"))
-            step_key = branch.key(code.name if name is None else encode_name(name), key)
-            if options:
-                # Checked before the journal is asked: what is refused here has no place there, on replay neither.
-                said = declared(**options)
-                code.check(said)
+            step_key, keep, said = read_options(code, branch, options)
         else:
             step_key = branch.key(code.name, None)
         if code.aliases and not branch.past:
@@ -304,10 +269,7 @@ class Context:
         branch = self._enter()
         if self._drive.cancel_asked:
             await self._drive.cancelling.arrive(branch, branch.next_set("map"))
-        if isinstance(at_once, bool) or not isinstance(at_once, int) or at_once < 1:
-            raise InvalidInput(f"ctx.map(at_once=) is a whole number of at least 1, not {at_once!r}")
-        if errors not in ("raise", "return"):
-            raise InvalidInput(f"ctx.map(errors=) is 'raise' or 'return', not {errors!r}")
+        check_map(at_once, errors)
         given = list(items)
         verb: Any = self.run if isinstance(function, Durable) else self.step
         check_mapped(function, options)
@@ -510,12 +472,7 @@ class Context:
             raise Misuse("ctx.continue_as was called in a branch: only the run as a whole goes on anew")
         if self._drive.cancel_asked:
             await self._drive.cancelling.arrive(branch)
-        drive = self._drive
-        function = drive.function
-        assert function is not None
-        body = drive.secrets.redact(function.encode_input(function.bind(args)))
-        raw, blob, blobs, _ = store_value(_ANY, decode_any(body), f"the input of {function.name}", drive.secrets)
-        raise Continued(body, raw, blob, blobs)
+        raise continued(self._drive, args)
 
     @property
     def random(self) -> Random:
@@ -543,14 +500,3 @@ class Context:
         # Of branches some may be replayed while others are past it.
         replaying = replay.replaying if branch is None else replay.peek(branch.path) is not None
         return SILENT if replaying else self._drive.log
-
-
-def kept(policy: str) -> bool:
-    """Say whether a recorded result counts even if it was made from another input.
-
-    Raises:
-        InvalidInput: the policy is no word that is known.
-    """
-    if policy not in ("refuse", "keep"):
-        raise InvalidInput(f"on_input_change= is 'refuse' or 'keep', not {policy!r}")
-    return policy == "keep"

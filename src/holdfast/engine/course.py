@@ -23,7 +23,8 @@ from holdfast.core.version import CodeVersion, adopted, refusing
 from holdfast.engine.adoption import adopt, keeper_of
 from holdfast.engine.budget import Alarm, hear_raises, is_overdue, may_go_on, rest_overdue
 from holdfast.engine.context import Context
-from holdfast.engine.drive import Continued, Drive
+from holdfast.engine.continuing import Continued
+from holdfast.engine.drive import Drive
 from holdfast.engine.function import Durable
 from holdfast.engine.payload import is_failure, message_of, raised, store_value
 from holdfast.engine.resting import finish, rest, rest_again

@@ -6,11 +6,9 @@ import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, NoReturn, TypeVar
 
-from msgspec import Raw
-
 from holdfast.core import entry as e
 from holdfast.core.entry import read_entry
-from holdfast.core.errors import Damaged, Diverged, Lost, StoreError, StoreRefused, StoreUnavailable, Unwind
+from holdfast.core.errors import Damaged, Diverged, Lost, StoreError, StoreRefused, StoreUnavailable
 from holdfast.core.fold import RunState, fold
 from holdfast.core.ids import RunId
 from holdfast.engine.budget import Purse
@@ -27,19 +25,11 @@ from holdfast.engine.waits import Waits
 from holdfast.journal.journal import Journal, load
 from holdfast.journal.replay import Replay
 from holdfast.store.protocol import Pending, Store
-from holdfast.store.value import Committed, InboxMoved, Lease, NewBlob, Outcome, Post
+from holdfast.store.value import Committed, InboxMoved, Lease, Outcome, Post
 
 _REPLAYED_AT_ONCE: Final = 200
 Refusal = TypeVar("Refusal", bound=Diverged | Damaged)
 T = TypeVar("T")
-
-
-class Continued(Unwind):
-    """The code goes on from the top with another input."""
-
-    def __init__(self, body: bytes, raw: Raw, blob: e.BlobRef | None, blobs: Sequence[NewBlob]) -> None:
-        super().__init__()
-        self.body, self.raw, self.blob, self.blobs = body, raw, blob, blobs
 
 
 class Drive:
