@@ -52,8 +52,12 @@ class Fleet:
         self._kills = 0
         self._names = (f"hand{number}" for number in itertools.count(1))
 
-    def survive(self, runs: int, *, first: int = 0, kill_seconds: float = KILL_SECONDS) -> Survived:
+    def survive(
+        self, runs: int, *, first: int = 0, kill_seconds: float = KILL_SECONDS, most: int | None = None
+    ) -> Survived:
         """See so many tales to their ends, from the `first` on, while workers die, and judge them.
+
+        With `most` no more than that die, in this and all calls before.
 
         Raises:
             Broken: a promise was broken.
@@ -66,7 +70,8 @@ class Fleet:
             due = time.monotonic() + kill_seconds
             while not wait([told], timeout=max(0.0, due - time.monotonic())).done:
                 due += kill_seconds
-                self._kill(crew)
+                if most is None or self._kills < most:
+                    self._kill(crew)
             stories = told.result()
             judge(crew, stories)
         asyncio.run(check_store(self._site.address))

@@ -189,6 +189,30 @@ async def test_run_numbers_are_never_given_twice(postgres_address: str) -> None:
     assert rows(postgres_address, "SELECT count(*), count(DISTINCT number) FROM hf_runs") == [(1800, 1800)]
 
 
+async def test_a_thousand_runs_that_begin_at_once_take_their_numbers_together(postgres_address: str) -> None:
+    """Who has no number yet waits for those that are on their way; asking by himself he would crowd out the others."""
+    store = await PostgresStore.open(postgres_address)
+    await asyncio.gather(*(store.create(a_run(store)) for _ in range(1000)))
+    await store.close()
+    ((given,),) = rows(postgres_address, "SELECT last_value FROM hf_run_numbers")
+    assert 1000 <= given <= 2560
+
+
+async def test_who_stands_behind_his_own_questions_is_not_told_that_the_store_is_away(postgres_address: str) -> None:
+    """The pool tells whoever waits too long that there is no server; but there is one, and it is busy with him."""
+    store = await PostgresStore.open(f"{postgres_address}&pool=1")
+    run = a_run(store)
+    await store.create(run)
+    async with store._reader.connection():
+        asked = [asyncio.ensure_future(store.get(run.row.run)) for _ in range(9)]
+        await asyncio.wait(asked, timeout=0.05)
+        waiting_for_the_pool = store._reader._pool.get_stats().get("requests_waiting", 0)
+    found = await asyncio.gather(*asked)
+    await store.close()
+    assert [row and row.run for row in found] == 9 * [run.row.run]
+    assert waiting_for_the_pool == 0
+
+
 async def test_who_is_declared_dead_while_it_claims_holds_nothing(postgres_address: str) -> None:
     """A claim and the verdict on its worker are one after the other, whichever comes first."""
     store, other = await PostgresStore.open(postgres_address), await PostgresStore.open(postgres_address)

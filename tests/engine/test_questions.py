@@ -1,5 +1,6 @@
 """Questions: a person decides about exactly what was shown, once, in time."""
 
+import asyncio
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -15,6 +16,7 @@ from holdfast.core.ids import RunId
 from holdfast.core.post import ANSWER, AnswerBody
 from holdfast.core.status import Status
 from holdfast.engine.drive import Drive
+from holdfast.engine.outbox import Outbox
 from holdfast.store.value import NewPost
 from tests.engine.stage import Hurdle, Stage, asked, entries_of, kinds_of, parked, paused, seen, soon
 
@@ -175,6 +177,31 @@ async def test_an_answer_that_lands_before_anybody_wrote_that_the_question_expir
             return await write(self, entry)
 
         monkeypatch.setattr(Drive, "write_if_heard", slow)
+        every.clock.advance(3600)
+        assert (await run.result(timeout=20))[:2] == [True, "ann"]
+
+
+async def test_an_answer_of_which_only_a_refusal_of_another_branch_told_counts(
+    every: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That something came is known then, and not what: whoever writes says what he has read, not what is known."""
+    async with every.open(asks) as runtime:
+        run = await runtime.start(asks)
+        await parked(run, "ask")
+        (question,) = await runtime.questions()
+        body = AnswerBody(question.step, True, question.shown, by="ann")
+        answer = NewPost(run=RunId(run.id), kind=ANSWER, key="answer/1", body=msgspec.json.encode(body))
+        append = Outbox.append
+
+        def behind_another(self: Outbox, *entries: Any, heard: int | None = None, **rest: Any) -> Any:
+            async def late() -> Any:
+                posted = await runtime._store.post(answer)
+                self._journal.inbox_seq = max(self._journal.inbox_seq, posted.seq)
+                return await append(self, *entries, heard=heard, **rest)
+
+            return append(self, *entries, **rest) if heard is None else asyncio.ensure_future(late())
+
+        monkeypatch.setattr(Outbox, "append", behind_another)
         every.clock.advance(3600)
         assert (await run.result(timeout=20))[:2] == [True, "ann"]
 

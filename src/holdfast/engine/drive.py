@@ -221,7 +221,7 @@ class Drive:
             await inbox.look()
         if any(answers(post, entry.step, entry.shown) for post in inbox.waiting):
             return False
-        written = await self.written(self.outbox.append(entry, heard=True))
+        written = await self.written(self.outbox.append(entry, heard=self.journal.inbox_seq))
         if self.handing and written:
             await self.leave()
         return written

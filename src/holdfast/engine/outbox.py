@@ -19,14 +19,14 @@ class _Item:
     __slots__ = ("change", "entries", "future", "guarded", "heard", "rest")
 
     def __init__(
-        self, entries: Sequence[Entry], change: RowChange | None, guarded: bool, heard: bool, rest: Any, future: Answer
+        self, entries: Sequence[Entry], change: RowChange | None, guarded: bool, heard: int | None, rest: Any
     ) -> None:
-        self.entries, self.change, self.guarded, self.rest, self.future = entries, change, guarded, rest, future
-        self.heard = heard
+        self.entries, self.change, self.guarded, self.heard, self.rest = entries, change, guarded, heard, rest
+        self.future = Answer()
 
     @property
     def refusable(self) -> bool:
-        return self.guarded or self.heard or self.change is not None
+        return self.guarded or self.heard is not None or self.change is not None
 
 
 class Outbox:
@@ -59,18 +59,23 @@ class Outbox:
             self._free.set()
 
     def append(
-        self, *entries: Entry, change: RowChange | None = None, guarded: bool = False, heard: bool = False, **rest: Any
+        self,
+        *entries: Entry,
+        change: RowChange | None = None,
+        guarded: bool = False,
+        heard: int | None = None,
+        **rest: Any,
     ) -> Pending[Outcome]:
         """Queue facts and return their outcome to be; a refusal for a post has been taken back already."""
         if self.clear:
             pending = self._journal.append(*entries, change=change, guarded=guarded, heard=heard, **rest)
-            if (guarded or heard or change is not None) and isinstance(pending, asyncio.Future):
+            if (guarded or heard is not None or change is not None) and isinstance(pending, asyncio.Future):
                 self._hold()
                 pending.add_done_callback(self._let_go)
             elif pending.done():
                 self.refused(pending.result())
             return pending
-        item = _Item(entries, change, guarded, heard, rest, Answer())
+        item = _Item(entries, change, guarded, heard, rest)
         self._queue.append(item)
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._flush(), name="holdfast outbox")

@@ -67,16 +67,16 @@ class Journal:
         blobs: Sequence[NewBlob] = (),
         change: RowChange | None = None,
         guarded: bool = False,
-        heard: bool = False,
+        heard: int | None = None,
         **rest: Any,
     ) -> Pending[Outcome]:
         """Queue one commit and return its outcome to be.
 
         `guarded` refuses the commit if a control post arrived that the run has not seen. A parking change refuses it
-        if any post did, and so does `heard`.
+        if any post did, and so does one that says up to which post it has `heard`.
         """
-        if heard:
-            rest["inbox"] = self.inbox_seq
+        if heard is not None:
+            rest["inbox"] = heard
         return self._commit(self._lease, self._change(entries, blobs, change, guarded, rest))
 
     def add(self, entry: Entry, blobs: Sequence[NewBlob]) -> Pending[Outcome]:

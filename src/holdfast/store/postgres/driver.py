@@ -187,13 +187,19 @@ class PostgresStore:
             raise StoreUnavailable(f"{self._address} gave no more run numbers") from None
 
     def _want_numbers(self) -> None:
-        if (self._refilling is None or self._refilling.done()) and not self._closed:
+        if not self._closed:
+            self._refilling = self._refilled()
+
+    def _refilled(self) -> asyncio.Task[None]:
+        """Return what takes more numbers: one at a time, however many wait for it."""
+        if self._refilling is None or self._refilling.done():
             self._refilling = self._loop.create_task(self._refill(), name="holdfast numbers")
             self._refilling.add_done_callback(lambda task: task.cancelled() or task.exception())
+        return self._refilling
 
     async def _number(self) -> int:
         while not self._spare:
-            await self._refill()
+            await asyncio.shield(self._refilled())
         return self._take_number()
 
     async def create(self, new: NewRun, *, worker: WorkerId | None = None) -> Created | Existing | KeyTaken:

@@ -12,7 +12,7 @@ from holdfast.store.bell import Bells
 from holdfast.store.postgres.address import Address
 from holdfast.store.postgres.connection import Async, connect, quoted
 
-_GATHER_SECONDS: Final = 0.005
+_GATHER_SECONDS: Final = 0.01
 _MOST_IN_HINT: Final = 220
 """A hint is at most 8,000 bytes."""
 _DUE: Final = "-"
@@ -21,6 +21,8 @@ _HEARD_SECONDS: Final = 5.0
 _DEAF_SECONDS: Final = 0.25
 """How often a process that hears nothing, as behind a pooler, looks by itself."""
 _RETRY_SECONDS: Final = 0.5
+# A notification is written to the log like a commit; to wait until it is on disk would be to hold up the commits.
+_NOTIFY: Final = b"SELECT set_config('synchronous_commit', 'off', true), pg_notify($1, $2)"
 
 
 class Hints:
@@ -34,7 +36,8 @@ class Hints:
         self._address, self._bells = address, bells
         self._me = str(new_worker_id()).replace("-", "")[:12]
         self._channel = f"{address.schema}_hints"[:63]
-        self._waiting: set[str] = set()
+        self._waiting: set[RunId | None] = set()
+        self._pinging = False
         self._wake = asyncio.Event()
         self._sending: asyncio.Task[None] | None = None
         self._hearing: asyncio.Task[None] | None = None
@@ -44,10 +47,10 @@ class Hints:
 
     def tell(self, run: RunId | None) -> None:
         """Let other processes know that a run moved, or that something may be claimed."""
-        self._say(_DUE if run is None else id_bytes(run).hex())
+        self._waiting.add(run)
+        self._speak()
 
-    def _say(self, word: str) -> None:
-        self._waiting.add(word)
+    def _speak(self) -> None:
         self._wake.set()
         if self._sending is None:
             self._sending = asyncio.get_running_loop().create_task(self._send(), name="holdfast hints")
@@ -71,12 +74,12 @@ class Hints:
             while True:
                 await self._wake.wait()
                 self._wake.clear()
-                words, self._waiting = list(self._waiting), set()
+                words = self._words()
                 try:
                     connection = connection or await connect(self._address)
                     for first in range(0, len(words), _MOST_IN_HINT):
                         told = " ".join([self._me, *words[first : first + _MOST_IN_HINT]])
-                        await connection.execute(b"SELECT pg_notify($1, $2)", [self._channel, told])
+                        await connection.execute(_NOTIFY, [self._channel, told])
                     # The first goes at once; what comes shortly after it goes together.
                     await asyncio.sleep(_GATHER_SECONDS)
                 except (psycopg.Error, OSError, StoreUnavailable):
@@ -86,6 +89,14 @@ class Hints:
                     await asyncio.sleep(_RETRY_SECONDS)
         finally:
             await _close(connection)
+
+    def _words(self) -> list[str]:
+        """Return what is to be told, and begin anew."""
+        words = [_DUE if run is None else id_bytes(run).hex() for run in self._waiting]
+        if self._pinging:
+            words.append(_PING)
+        self._waiting, self._pinging = set(), False
+        return words
 
     async def _hear(self) -> None:
         connection: Async | None = None
@@ -109,7 +120,8 @@ class Hints:
     async def _follow(self, connection: Async) -> None:
         while True:
             self._answered = False
-            self._say(_PING)
+            self._pinging = True
+            self._speak()
             async for hint in connection.notifies(timeout=_HEARD_SECONDS if self.heard else _DEAF_SECONDS):
                 self._ring(hint)
             self.heard = self._answered

@@ -92,6 +92,8 @@ class Reader:
             timeout=CONNECT_SECONDS, max_idle=60.0, name="holdfast",
         )  # fmt: skip
         self._opened = False
+        # To stand behind one's own questions is not to be without an answer, so the pool itself is never waited for.
+        self._turns = asyncio.Semaphore(address.pool)
 
     async def close(self) -> None:
         """Let go of every connection."""
@@ -104,9 +106,10 @@ class Reader:
         if not self._opened:
             self._opened = True
             await self._pool.open()
-        with translated(self._address):
-            async with self._pool.connection() as connection:
-                yield connection
+        async with self._turns:
+            with translated(self._address):
+                async with self._pool.connection() as connection:
+                    yield connection
 
     async def ask(self, question: Callable[[Async], Awaitable[T]]) -> T:
         """Ask on a connection of the pool's, again if the server went away; so it must be what may be repeated."""
