@@ -21,11 +21,11 @@ from holdfast.core.status import TERMINAL, Status
 from holdfast.core.stepkey import join_key
 from holdfast.engine.app import App
 from holdfast.engine.contender import Told, nobody
-from holdfast.engine.drive import Surroundings
 from holdfast.engine.function import Durable
 from holdfast.engine.lock import is_held
 from holdfast.engine.log import Log
 from holdfast.engine.payload import Secrets
+from holdfast.engine.surroundings import Surroundings
 from holdfast.engine.worker import Worker
 from holdfast.store.protocol import Store
 from holdfast.store.start import Start
@@ -107,7 +107,7 @@ class Runtime:
     def __init__(self, store: Store, app: App, *, concurrency: int, told: Told = nobody) -> None:
         self._store, self._app, self._concurrency, self._told = store, app, concurrency, told
         self._client = LocalClient(store)
-        self._client.is_dead = lambda worker: is_held(store.lock_folder, worker.lock) is False
+        self._client.here.is_dead = lambda worker: is_held(store.lock_folder, worker.lock) is False
         self._worker: Worker | None = None
         self._scheduler: Scheduler | None = None
         self._closing = AsyncExitStack()
@@ -128,8 +128,8 @@ class Runtime:
         self._closing.callback(around.threads.close)
         self._worker = Worker(self._store, self._app, around, concurrency=self._concurrency, told=self._told)
         await self._worker.start(only=only)
-        self._client.serves = self._worker.versions.serves
-        self._client.refusal = self._worker.refusal
+        self._client.here.serves = self._worker.versions.serves
+        self._client.here.refusal = self._worker.refusal
         if only is None and self._app.schedules:
             from holdfast.engine.scheduler import Scheduler  # lazy: only who has schedules loads it
 

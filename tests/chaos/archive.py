@@ -13,7 +13,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 import holdfast as hf
-from holdfast.client import local
+from holdfast.client import reading as client_reading
 from holdfast.core.errors import Damaged, HoldfastError, StoreError
 from holdfast.engine.function import Durable
 from holdfast.journal import journal
@@ -319,13 +319,13 @@ def _blind() -> None:
     def believed(values: tuple[Any, ...]) -> RunRow:
         return replace(rows.read_row(values), damage="")
 
-    def unchecked(run: str, previous: bytes, entries: Any, after: int) -> bytes:
+    def unchecked(run: str, previous: bytes, entries: Any, after: int, shares: Any = ()) -> bytes:
         head: bytes = entries[-1].checksum if entries else previous
         return head
 
     for module in (leasing, lookup, reading):
         module.read_row = believed  # type: ignore[attr-defined]
-    for other in (local, journal, feed):
+    for other in (client_reading, journal, feed):
         other.check_chain = unchecked  # type: ignore[attr-defined]
 
 

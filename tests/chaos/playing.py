@@ -10,7 +10,7 @@ import holdfast as hf
 from holdfast import events as e
 from holdfast.core.ids import RunId, WorkerId
 from holdfast.core.status import Status
-from holdfast.engine.drive import Surroundings
+from holdfast.engine.surroundings import Surroundings
 from holdfast.runtime import Runtime
 from holdfast.store.protocol import Store, Watch
 from holdfast.store.value import RunFilter, RunRow

@@ -12,6 +12,7 @@ from uuid import uuid4
 from msgspec.structs import replace
 
 import holdfast as hf
+from holdfast.client import question
 from holdfast.client.local import LocalClient
 from holdfast.core.post import CANCEL
 from holdfast.engine.drive import Drive
@@ -126,10 +127,10 @@ def _hasty() -> None:
 def _trusting() -> None:
     """Whoever answers is told that it counts, without another look."""
 
-    async def never(self: LocalClient, asked: Any) -> bool:
+    async def never(store: Any, asked: Any) -> bool:
         return False
 
-    mock.patch.object(LocalClient, "_has_expired", never).start()
+    mock.patch.object(question, "has_expired", never).start()
 
 
 def _boastful() -> None:

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from holdfast.core.errors import Misuse
 from holdfast.core.ids import id_bytes
+from holdfast.engine.doubt import Doubt
 from holdfast.engine.effects import StepCall
 from holdfast.engine.step import Step
 from holdfast.journal.replay import FRESH, Answer, Replay
@@ -49,10 +50,10 @@ def _no_intent(place: str) -> None:
 def _no_patience(place: str) -> None:
     """What `verify` did not find is done again at once, though a request may still be under way."""
 
-    async def wait_out(self: StepCall, doubt: Any) -> None:
+    async def wait_out(self: Doubt, doubt: Any) -> None:
         return None
 
-    StepCall._wait_out = wait_out  # type: ignore[method-assign]
+    Doubt._wait_out = wait_out  # type: ignore[method-assign]
 
 
 def _reply_first(place: str) -> None:
@@ -86,7 +87,7 @@ def _reply_first(place: str) -> None:
 
 def _key_per_attempt(place: str) -> None:
     """Another attempt sends another idempotency key."""
-    make = StepCall._step
+    make = StepCall.step
 
     def step(self: StepCall, attempt: int) -> Step[Any]:
         made = make(self, attempt)
@@ -94,7 +95,7 @@ def _key_per_attempt(place: str) -> None:
             made.idempotency_key += f"-{attempt}"
         return made
 
-    StepCall._step = step  # type: ignore[method-assign]
+    StepCall.step = step  # type: ignore[method-assign]
 
 
 def _order_alone(place: str) -> None:

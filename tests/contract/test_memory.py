@@ -27,15 +27,16 @@ class TestMemoryStore(StoreContract):
     async def remains(self, store: Store, row: RunRow) -> Sequence[str]:
         """Look into every dictionary."""
         assert isinstance(store, MemoryStore)
-        by_run = ("_rows", "_entries", "_posts", "_chunks", "_named")
+        by_run = ("_rows", "_entries", "_posts", "_chunks")
         found = [name for name in by_run if getattr(store, name).get(row.run)]
+        found += ["_blobs"] if store._blobs.named.get(row.run) else []
         pairs = {"_consumed": store._consumed, "_budgets": store._budgets}
         return found + [name for name, of in pairs.items() if any(run == row.run for run, _ in of)]
 
     async def damage_blob(self, store: Store, tenant: str, digest: str) -> None:
         """Cut the last byte off."""
         assert isinstance(store, MemoryStore)
-        store._blobs[tenant, digest] = store._blobs[tenant, digest][:-1]
+        store._blobs.bodies[tenant, digest] = store._blobs.bodies[tenant, digest][:-1]
 
     async def budget_of(self, store: Store, run: RunId, channel: str) -> tuple[int, int, int, bool] | None:
         """Look into the dictionary."""

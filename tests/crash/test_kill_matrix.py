@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 import holdfast as hf
-from holdfast.engine.context import StepOptions
+from holdfast.engine.options import StepOptions
 from tests.chaos import acts, program, purse
 from tests.chaos.acts import ACTS
 from tests.chaos.kills import scratch

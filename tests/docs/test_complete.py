@@ -15,7 +15,7 @@ from holdfast.core import limits
 from holdfast.core.entry import KINDS
 from holdfast.core.errors import HoldfastError
 from holdfast.core.status import Effect, Status
-from holdfast.engine.context import StepOptions
+from holdfast.engine.options import StepOptions
 from holdfast.store.schema import migrations
 from tests.docs.pages import PAGES, first_spans, page, rows
 

@@ -420,7 +420,7 @@ async def test_a_cancel_that_comes_while_a_result_is_written_leaves_the_clean_up
         await until(lambda: len(store.waiting) == 2)
         answer, outcome = store.waiting.pop()  # that of the entry which the cancel became
         answer.set_result(outcome)
-        await until(lambda: drive.cancel_told)
+        await until(lambda: drive.cancelling.told)
         store.acknowledge()
         assert await ending_of(run) == CANCELLED
     assert performed == ["clean up"]

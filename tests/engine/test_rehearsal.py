@@ -56,7 +56,7 @@ async def recorded(function: Durable[Any, *tuple[Any, ...]], *args: Any, app: hf
             async for _ in run.events():
                 pass
         page = await store.read(run.id, START)
-        blobs = {digest: await store.blob(tenant, digest) for tenant, digest in list(store._blobs)}
+        blobs = {digest: await store.blob(tenant, digest) for tenant, digest in list(store._blobs.bodies)}
     programs.forget()
     return Recording(run.id, page.entries, blobs)
 

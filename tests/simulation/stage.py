@@ -17,9 +17,9 @@ from holdfast.client import local
 from holdfast.core import limits
 from holdfast.engine import drive
 from holdfast.engine.app import App
-from holdfast.engine.drive import Surroundings
 from holdfast.engine.log import SILENT
 from holdfast.engine.presence import Presence
+from holdfast.engine.surroundings import Surroundings
 from holdfast.engine.worker import Worker
 from holdfast.runtime import Runtime
 from holdfast.store.memory import MemoryStore

@@ -109,14 +109,14 @@ def _no_intent() -> AbstractContextManager[Any]:
 
 def _key_per_attempt() -> AbstractContextManager[Any]:
     """Another attempt sends another idempotency key."""
-    make = StepCall._step
+    make = StepCall.step
 
     def step(self: StepCall, attempt: int) -> Step[Any]:
         made = make(self, attempt)
         made.idempotency_key += f"-{attempt}"
         return made
 
-    return mock.patch.object(StepCall, "_step", step)
+    return mock.patch.object(StepCall, "step", step)
 
 
 @dataclass(frozen=True, slots=True)

@@ -173,11 +173,11 @@ async def test_a_damaged_run_is_not_exported(tmp_path: Path) -> None:
     store = MemoryStore()
     run = await an_ended_run(store, "one", input=LARGE)
     row = await row_of(store, run)
-    blobs = dict(store._blobs)
-    store._blobs.clear()
+    blobs = dict(store._blobs.bodies)
+    store._blobs.bodies.clear()
     with pytest.raises(Damaged, match=f"blob {row.digest}"):
         await lines_of(store, run)
-    store._blobs.update(blobs)
+    store._blobs.bodies.update(blobs)
     store._entries[run][1] = store._entries[run][1]._replace(at=7)
     with pytest.raises(Damaged, match="entry 2"):
         await lines_of(store, run)

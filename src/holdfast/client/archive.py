@@ -4,16 +4,17 @@ import gzip
 import zlib
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from hashlib import blake2b, sha256
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from msgspec import Raw, Struct
 
 from holdfast.client.protocol import Finding
+from holdfast.client.reading import blobs_of, read_blob
 from holdfast.core.checksum import ZERO, Share, StoredEntry, check_chain
 from holdfast.core.cursor import START, Cursor
-from holdfast.core.entry import BlobRef, read_entry
-from holdfast.core.errors import Damaged, InvalidInput, NotFound, UnknownEntry
+from holdfast.core.entry import read_entry
+from holdfast.core.errors import Damaged, InvalidInput, UnknownEntry
 from holdfast.core.fold import RunState, fold
 from holdfast.core.ids import RunId, is_id
 from holdfast.core.status import Status
@@ -182,36 +183,6 @@ def _entry_line(stored: StoredEntry) -> bytes:
     except (msgspec.MsgspecError, UnicodeDecodeError):
         pass
     return _encode(msgspec.structs.replace(line, body=Raw(b"null"), raw=stored.body))
-
-
-async def read_blob(store: Store, row: RunRow, seq: int, digest: str) -> bytes:
-    """Return the bytes of a blob that an entry names.
-
-    Raises:
-        Damaged: it is not there, or not what its digest says; run and entry are named.
-    """
-    try:
-        return await store.blob(row.tenant, digest)
-    except (Damaged, NotFound) as error:
-        raise Damaged(run=row.run, seq=seq, what=str(error)) from error
-
-
-def blobs_of(value: Any) -> Iterator[str]:
-    """Yield the digests of the blobs that an entry names."""
-    match value:
-        case BlobRef():
-            yield value.digest
-        case Struct():
-            for name in value.__struct_fields__:
-                yield from blobs_of(getattr(value, name))
-        case list() | tuple():
-            for item in value:
-                yield from blobs_of(item)
-        case dict():
-            for item in value.values():
-                yield from blobs_of(item)
-        case _:
-            pass
 
 
 # Reading

@@ -6,9 +6,10 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw, Struct
 
-from holdfast.client.archive import read_blob
-from holdfast.client.local import as_time, changed_args, question_of
-from holdfast.client.protocol import CallbackInfo, Question
+from holdfast.client.protocol import CallbackInfo
+from holdfast.client.question import changed_args, question_of
+from holdfast.client.reading import read_value
+from holdfast.client.standing import as_time
 from holdfast.core import entry as e
 from holdfast.core.codec import canonical, decode_any, encode
 from holdfast.core.errors import AlreadyAnswered, Expired, InvalidInput, NotFound
@@ -116,7 +117,8 @@ async def find_callback(store: Store, tenant: str, token: str) -> Found:
 
 
 async def _found(store: Store, row: RunRow, wait: _Wait, opened: e.QuestionAsked | e.StepStarted, posts: Any) -> Found:
-    question = await _question(store, row, opened) if isinstance(opened, e.QuestionAsked) else None
+    asked = opened if isinstance(opened, e.QuestionAsked) else None
+    question = question_of(row, asked, await read_value(store, row, asked)) if asked is not None else None
     due_at = opened.expires_at if isinstance(opened, e.QuestionAsked) else opened.due_at
     attempt = opened.attempt if isinstance(opened, e.StepStarted) else 1
     key = callback_key(opened.step, attempt) if question is None else answer_key(row.run, opened.seq)
@@ -131,12 +133,6 @@ async def _found(store: Store, row: RunRow, wait: _Wait, opened: e.QuestionAsked
         expires_at=as_time(due_at) if due_at is not None else None,
     )  # fmt: skip
     return Found(info, opened.seq, attempt, over, answer)
-
-
-async def _question(store: Store, row: RunRow, asked: e.QuestionAsked) -> Question:
-    blob = asked.blob
-    shown = asked.value if blob is None else decode_any(await read_blob(store, row, asked.seq, blob.digest))
-    return question_of(row, asked, shown)
 
 
 def _given(closed: e.Entry | None, post: Post | None) -> bytes | None:

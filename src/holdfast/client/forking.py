@@ -2,6 +2,8 @@
 
 from typing import Final
 
+from holdfast.client.serving import Lacking
+from holdfast.client.standing import STUCK, status_of
 from holdfast.core.errors import Conflict, Damaged, InvalidInput, NotFound
 from holdfast.core.ids import RunId
 from holdfast.core.status import Status
@@ -41,6 +43,26 @@ async def retry_run(store: Store, row: RunRow, *, by: str | None = None) -> RunI
         raise Conflict(f"run {row.run} had ended before: {row.status}", run=row.run, hint=f"Nothing failed. {_FORK}")
     past = await Past.before_retry(store, row)
     return await _create(store, row, past.forked(now=store.now(), retry=True, by=by))
+
+
+def check_stuck(row: RunRow, lacking: Lacking | None) -> None:
+    """Refuse to try a run again that has not ended and needs no try: it goes on by itself, or wants something else.
+
+    Raises:
+        Conflict: what it wants is said.
+    """
+    run = row.run
+    if row.status is Status.EXHAUSTED:
+        hint = f"`holdfast raise {run}` adds to its budget, and it goes on."
+        raise Conflict(f"run {run} has used up its budget: {row.reason}", run=run, hint=hint)
+    stuck = row.status is Status.QUARANTINED or row.reason.startswith(STUCK)
+    if lacking is not None and lacking.unserved and not stuck:
+        raise Conflict(
+            f"run {run} waits for its code: no worker serves {row.name!r}", run=run,
+            hint="Start a worker that does; the run goes on at once.",
+        )  # fmt: skip
+    if row.owner is not None or not (stuck or lacking):
+        raise Conflict(f"run {run} is {status_of(row)} and goes on by itself", run=run, hint="Nothing is to be done.")
 
 
 def _check_place(row: RunRow, at: int) -> None:

@@ -1,23 +1,19 @@
 """The client of a store that is open in this process."""
 
-import asyncio
 import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 from uuid import uuid4
 
 import msgspec
 from msgspec import Raw
 
-from holdfast.client.held import held_by
 from holdfast.client.protocol import (
     CallbackInfo,
     Collected,
     Ending,
     Finding,
-    ForkInfo,
     Question,
     Retention,
     RunInfo,
@@ -25,16 +21,16 @@ from holdfast.client.protocol import (
     ScheduleInfo,
     WorkerInfo,
 )
-from holdfast.client.serving import IsDead, Lacking, Serving, could_go_on
+from holdfast.client.serving import Here
+from holdfast.client.standing import as_time as as_time
+from holdfast.client.standing import own
+from holdfast.client.telling import tell_run, tell_runs
+from holdfast.client.waiting import Waiting
 from holdfast.core import entry as e
 from holdfast.core import limits
 from holdfast.core.budget import DEADLINE, STEPS, checked_deadline, checked_steps
-from holdfast.core.checksum import check_chain
-from holdfast.core.codec import NULL, decode_any, encode
-from holdfast.core.cursor import Cursor
-from holdfast.core.entry import Entry, RunFinished, RunStarted, read_entry
-from holdfast.core.errors import Conflict, Damaged, InvalidInput, NotFound, StoreRefused, UnknownEntry
-from holdfast.core.fold import RunState, fold
+from holdfast.core.codec import decode_any, encode
+from holdfast.core.errors import Conflict, Damaged, InvalidInput, NotFound
 from holdfast.core.ids import TENANT, RunId, WorkerId, checked_key, checked_text, run_id
 from holdfast.core.post import (
     ANSWER,
@@ -52,47 +48,18 @@ from holdfast.core.post import (
     answer_key,
 )
 from holdfast.core.status import NotDone, Status
-from holdfast.core.version import admits
-from holdfast.store.fork import RETRY as RETRIED
 from holdfast.store.protocol import Store
 from holdfast.store.start import Start, checked_labels, new_run
-from holdfast.store.value import Created, Existing, Forked, KeyTaken, Lease, NewPost, Page, RunFilter, RunRow
+from holdfast.store.value import Created, Existing, KeyTaken, Lease, NewPost, RunFilter, RunRow
 from holdfast.stream.event import Event
 from holdfast.stream.feed import feed
 
-_EPOCH: Final = datetime.fromtimestamp(0, UTC)
-_LOOK_SECONDS: Final = 1.0
 _CANDIDATES: Final = 10
-_MANY: Final = 1000
 _FINISHED: Final = "finished"
-_NUMBERS: Final = ("pid", "concurrency")
 _DELETED: Final = (
     "What the key stood for is not done again; the result is in the archive, if one was kept. To do it anew, use "
     "another key. If nobody deleted it, `holdfast verify` tells what was lost."
 )
-_UNREADABLE: Final = ("damaged", "unknown_entry")
-_STUCK: Final = ("diverged", "pinned", "outdated", *_UNREADABLE)
-"""Rests that nothing in the run's own future ends."""
-
-
-def as_time(micros: int) -> datetime:
-    """Return a stored time as a datetime in UTC; one that no calendar has becomes the epoch."""
-    try:
-        return _EPOCH + timedelta(microseconds=micros)
-    except (OverflowError, TypeError):
-        return _EPOCH
-
-
-def status_of(row: RunRow) -> Status:
-    """Return a run's status: `running` is a row with a lease."""
-    if row.damage:
-        return Status.QUARANTINED
-    return Status.RUNNING if row.owner is not None and not row.status.terminal else row.status
-
-
-def reason_of(row: RunRow) -> str:
-    """Return why a run stands where it does."""
-    return f"damaged: {row.damage}" if row.damage else row.reason
 
 
 class LocalClient:
@@ -100,104 +67,15 @@ class LocalClient:
 
     def __init__(self, store: Store, *, tenant: str = TENANT) -> None:
         self._store, self._tenant = store, tenant
-        self.serves: Callable[[], Mapping[str, str]] | None = None
-        """What a worker of this process can drive, by name and code version; a rest that it can end is none."""
-        self.is_dead: IsDead = lambda worker: False
-        """Says whether a worker is known not to be there any more."""
-        self.refusal: Callable[[RunId], StoreRefused | None] = lambda run: None
-        """Why a worker of this process cannot drive a run: the store is damaged where it would have to be written."""
+        self.here = Here(store)
+        self._waiting = Waiting(store, self.here, tenant)
 
     async def _row(self, run: RunId) -> RunRow:
-        return self._own(run, await self._store.get(run_id(run)))
-
-    def _own(self, run: RunId, row: RunRow | None) -> RunRow:
-        """Return the row if it is this tenant's."""
-        if row is not None and row.damage and row.tenant != self._tenant:
-            # Whose it is cannot be told any more; that it is damaged can.
-            raise Damaged(run=run, seq=None, what=row.damage)
-        if row is None or row.tenant != self._tenant:
-            raise NotFound(f"run {run}")
-        return row
-
-    async def _serving(self, rows: Sequence[RunRow]) -> Serving | None:
-        """Return who serves what, if any of these runs waits for somebody to drive it."""
-        if not any(could_go_on(row, self._store.now()) for row in rows):
-            return None
-        serving = Serving(await self._store.workers(), self.is_dead)
-        serving.add(self.serves() if self.serves is not None else {})
-        return serving
-
-    async def _lacking(self, row: RunRow) -> Lacking | None:
-        serving = await self._serving([row])
-        return await serving.lacking(self._store, row) if serving is not None else None
+        return own(await self._store.get(run_id(run)), run, self._tenant)
 
     async def info(self, run: RunId) -> RunInfo:
         row = await self._row(run)
-        return await self._info(row)
-
-    async def _info(self, row: RunRow) -> RunInfo:
-        lacking = await self._lacking(row)
-        try:
-            started = await self._entry(row, 1)
-            last = await self._entry(row, row.last_seq) if not row.damage and row.last_seq > 1 else None
-        except (Damaged, UnknownEntry):
-            # Of a run that rests or goes on the row still tells; a result that cannot be read must not become none.
-            if row.status.terminal:
-                raise
-            started = last = None
-        finished = last if isinstance(last, RunFinished) else None
-        begins, forks = await self._kin(row.run)
-        error = msgspec.to_builtins(finished.error) if finished and finished.error else None
-        known = _summary_fields(row, lacking)
-        return RunInfo(
-            **known,
-            input=await self._value(row, started) if isinstance(started, RunStarted) else None,
-            result=await self._value(row, finished) if finished and finished.status is Status.COMPLETED else None,
-            error=error,
-            waiting_for=known["reason"] or None if lacking or row.status is Status.WAITING else None,
-            base=begins.base if begins is not None else None,
-            base_seq=begins.at if begins is not None else None,
-            forks=forks,
-            budget=await self._budget(row, started),
-        )
-
-    async def _kin(self, run: RunId) -> tuple[Forked | None, Sequence[ForkInfo]]:
-        """Return where a fork begins, and the forks of a run; where damage hides that, the rest is still told."""
-        try:
-            begins, forks = await self._store.forks([run]), await self._store.forked(run)
-        except StoreRefused:
-            return None, ()
-        return begins.get(run), [
-            ForkInfo(id=fork, at=begun.at, retry=begun.word == RETRIED) for fork, begun in forks.items()
-        ]
-
-    async def _budget(self, row: RunRow, started: Entry | None) -> dict[str, Any] | None:
-        """Return a run's accounts; one without a budget costs no look."""
-        if not isinstance(started, RunStarted) or started.budget is None:
-            return None
-        return {
-            channel: as_time(account.total)
-            if channel == DEADLINE
-            else {"total": account.total, "free": account.free, "reserved": account.reserved, "spent": account.spent}
-            for channel, account in (await self._store.budget(row.run)).items()
-        } or None
-
-    async def _entry(self, row: RunRow, seq: int) -> Entry | None:
-        if row.damage:
-            return None
-        page = await self._store.read(row.run, Cursor(seq - 1), chunks=False, limit=1)
-        if not page.entries:
-            raise Damaged(run=row.run, seq=seq, what=f"entry {seq} is missing")
-        check_chain(row.run, page.previous, page.entries[:1], seq - 1, page.shares)
-        return read_entry(row.run, page.entries[0])
-
-    async def _value(self, row: RunRow, entry: Any) -> Any:
-        return entry.value if entry.blob is None else decode_any(await self._blob(row, entry))
-
-    async def _blob(self, row: RunRow, entry: Any) -> bytes:
-        from holdfast.client.archive import read_blob  # lazy: most values are small
-
-        return await read_blob(self._store, row, entry.seq, entry.blob.digest)
+        return await tell_run(self._store, row, await self.here.lacking(row))
 
     async def start(
         self, start: Start, *, worker: WorkerId | None = None, take: Callable[[Lease], None] | None = None
@@ -267,20 +145,7 @@ class LocalClient:
         older = run_id(before) if before is not None else None
         which = RunFilter(status=status, name=name, labels=labels, before=older, limit=limit)
         rows = await self._store.list(which)
-        begins: Mapping[RunId, Forked] = {}
-        with suppress(StoreRefused):  # damage that hides what is a fork must not hide the runs
-            begins = await self._store.forks([row.run for row in rows])
-        serving = await self._serving(rows)
-        lacking = {row.run: await serving.lacking(self._store, row) for row in rows} if serving is not None else {}
-        return [
-            RunSummary(
-                **_summary_fields(row, lacking.get(row.run)),
-                base=begun.base if begun else None,
-                base_seq=begun.at if begun else None,
-            )
-            for row in rows
-            for begun in [begins.get(row.run)]
-        ]
+        return await tell_runs(self._store, rows, await self.here.serving(rows))
 
     async def events(self, run: RunId, *, after: str | int | None = None, follow: bool = True) -> AsyncIterator[Event]:
         await self._row(run)
@@ -294,100 +159,15 @@ class LocalClient:
         return getattr(event, "value", None)
 
     async def wait(self, run: RunId, *, timeout_seconds: float | None = None, or_person: bool = False) -> Ending:
-        give_up = asyncio.get_running_loop().time() + timeout_seconds if timeout_seconds is not None else None
-        bell = self._store.watch(run_id(run), entries=False)
-        page = None
-        try:
-            while True:
-                page = page or await self._store.last(run)
-                if page is None:
-                    raise NotFound(f"run {run}")
-                self._own(run, page.row)
-                if self._at_rest(page.row) or (or_person and _waits_for_person(page.row)):
-                    return await self._ending(page)
-                if (why := await self._stuck(page.row)) is not None:
-                    return Ending(status=Status.WAITING, reason=why)
-                if or_person and (held := await held_by(self._store, page.row, self._needs_help)) is not None:
-                    reason = f"child: {held.name} {held.run}: {reason_of(held)}"
-                    return Ending(status=status_of(page.row), reason=reason, held_by=held.run)
-                if (refused := self.refusal(run)) is not None:
-                    raise refused
-                left = _LOOK_SECONDS
-                if give_up is not None:
-                    left = min(left, give_up - asyncio.get_running_loop().time())
-                    if left <= 0:
-                        raise TimeoutError(f"run {run} has not ended after {timeout_seconds:g} s; it goes on")
-                page = await bell.wait(left)
-        finally:
-            bell.close()
-
-    def _at_rest(self, row: RunRow) -> bool:
-        if row.damage or row.status.terminal:
-            return True
-        if row.status in (Status.QUARANTINED, Status.EXHAUSTED):
-            return not row.is_controlled
-        stuck = row.status is Status.WAITING and row.owner is None and row.reason.startswith(_UNREADABLE)
-        served = self.serves().get(row.name) if self.serves is not None else None
-        return stuck and (served is None or row.due_at is None or not admits(row.refused, served))
-
-    def _needs_help(self, row: RunRow) -> bool:
-        return self._at_rest(row) or _waits_for_person(row)
-
-    async def _stuck(self, row: RunRow) -> str | None:
-        """Say why a run rests where only other code can help; None where somebody who is there may still drive it."""
-        if not row.refused or not could_go_on(row, self._store.now()):
-            return None
-        lacking = await self._lacking(row)
-        if lacking is None or (lacking.unserved and not row.reason.startswith(_STUCK)):
-            return None
-        return row.reason if row.reason.startswith(_STUCK) else lacking.reason
-
-    async def _ending(self, page: Page) -> Ending:
-        row = page.row
-        status, reason = status_of(row), reason_of(row)
-        if row.damage or not row.status.terminal:
-            return Ending(status=status, reason=reason)
-        last = _finished(page)
-        value = bytes(last.raw) if last.blob is None else await self._blob(row, last)
-        error = msgspec.to_builtins(last.error) if last.error is not None else None
-        return Ending(status=status, reason=reason or str(status), value=value, error=error)
+        return await self._waiting.until_rest(run, timeout_seconds=timeout_seconds, or_person=or_person)
 
     async def resolve(
         self, run: RunId, step: str, value: Any | NotDone, *, by: str | None = None, note: str | None = None
     ) -> None:
-        await self._row(run)
-        state = await self._state(run)
-        known = state.open.get(step)
-        if known is None or not known.doubted:
-            raise NotFound(f"a step in doubt called {step!r} in run {run}")
-        if known.left:
-            raise Conflict(
-                f"step {step!r} was cancelled by the run's own code, which has gone on without it",
-                run=run,
-                hint="Nothing waits for a word about it.",
-            )
-        done = not isinstance(value, NotDone)
-        word = {
-            "step": step,
-            "done": done,
-            "value": Raw(encode(value, "the value")) if done else NULL,
-            "by": by,
-            "note": note,
-        }
-        # One word per doubt: its entry is part of the key, so that a later doubt of the same step can be ended too.
-        key = f"resolve/{step}/{known.doubt_seq}"
-        posted = await self._store.post(NewPost(run=run, kind="resolve", key=key, body=msgspec.json.encode(word)))
-        if posted.outcome != "accepted":
-            raise Conflict(
-                f"the doubt of step {step!r} was ended before", run=run, hint="`holdfast show RUN` tells by whom."
-            )
+        from holdfast.client.doubt import resolve_doubt  # lazy: few ask
 
-    async def _state(self, run: RunId) -> RunState:
-        state = RunState()
-        async for event in feed(self._store, run, None, follow=False):
-            if isinstance(event, Entry):
-                state = fold(state, event)
-        return state
+        await self._row(run)
+        await resolve_doubt(self._store, run, step, value, by=by, note=note)
 
     async def _post(self, run: RunId, kind: str, key: str, body: msgspec.Struct) -> str:
         await self._row(run)
@@ -397,7 +177,7 @@ class LocalClient:
     async def signal(
         self, run: RunId, name: str, value: Any = None, *, key: str | None = None, by: str | None = None
     ) -> bool:
-        body = SignalBody(checked_text("a signal's name", name, limits.NAME_BYTES), _json(value, "the value"), by)
+        body = SignalBody(checked_text("a signal's name", name, limits.NAME_BYTES), Raw(encode(value, "the value")), by)
         post_key = f"{SIGNAL}/{checked_key(key) if key is not None else uuid4()}"
         return await self._post(run, SIGNAL, post_key, body) != _FINISHED
 
@@ -413,25 +193,12 @@ class LocalClient:
         return await self._post(run, RESUME, f"{RESUME}/{uuid4()}", Control(by)) != _FINISHED
 
     async def retry(self, run: RunId, *, by: str | None = None) -> RunId:
+        from holdfast.client.forking import check_stuck, retry_run  # lazy: few ask
+
         row = await self._row(run)
         if row.status.terminal and not row.damage:
-            from holdfast.client.forking import retry_run  # lazy: few ask
-
             return await retry_run(self._store, row, by=by)
-        if row.status is Status.EXHAUSTED:
-            hint = f"`holdfast raise {run}` adds to its budget, and it goes on."
-            raise Conflict(f"run {run} has used up its budget: {row.reason}", run=run, hint=hint)
-        lacking = await self._lacking(row)
-        stuck = row.status in (Status.QUARANTINED, Status.EXHAUSTED) or row.reason.startswith(_STUCK)
-        if lacking is not None and lacking.unserved and not stuck:
-            raise Conflict(
-                f"run {run} waits for its code: no worker serves {row.name!r}", run=run,
-                hint="Start a worker that does; the run goes on at once.",
-            )  # fmt: skip
-        if row.owner is not None or not (stuck or lacking):
-            raise Conflict(
-                f"run {run} is {status_of(row)} and goes on by itself", run=run, hint="Nothing is to be done."
-            )
+        check_stuck(row, await self.here.lacking(row))
         await self._post(run, RETRY, f"{RETRY}/{uuid4()}", Control(by))
         return row.run
 
@@ -468,29 +235,11 @@ class LocalClient:
         return await self._post(run, RAISE, post_key, body) != _FINISHED
 
     async def questions(self, run: RunId | None = None) -> Sequence[Question]:
-        if run is not None:
-            return await self._asked(await self._row(run))
-        found: list[Question] = []
-        for status in (Status.WAITING, Status.RUNNING, Status.PAUSED, Status.EXHAUSTED):
-            before: RunId | None = None
-            while rows := await self._store.list(RunFilter(status=status, before=before, limit=_MANY)):
-                for row in rows:
-                    if row.tenant == self._tenant and not row.damage and _may_ask(row):
-                        found += await self._asked(row)
-                before = rows[-1].run
-                if len(rows) < _MANY:
-                    break
-        return sorted(found, key=lambda question: question.asked_at)
+        from holdfast.client.question import asked_by, open_questions  # lazy: few ask
 
-    async def _asked(self, row: RunRow) -> list[Question]:
-        questions: dict[str, Question] = {}
-        state = RunState()
-        async for event in feed(self._store, row.run, None, follow=False):
-            if isinstance(event, Entry):
-                state = fold(state, event)
-            if isinstance(event, e.QuestionAsked):
-                questions[event.step] = question_of(row, event, await self._value(row, event))
-        return [] if state.finished else [questions[step] for step in state.questions]
+        if run is not None:
+            return await asked_by(self._store, await self._row(run))
+        return await open_questions(self._store, self._tenant)
 
     async def answer(
         self,
@@ -502,45 +251,17 @@ class LocalClient:
         by: str | None = None,
         note: str | None = None,
     ) -> None:
+        from holdfast.client import question as q  # lazy: few ask
+
         run, _, seq = question.partition(".")
-        known = [one for one in await self.questions(run_id(run)) if one.id == question] if seq else []
-        if not known:
-            raise await self._not_asked(run_id(run), question, seq)
-        asked = known[0]
-        if asked.shown != shown:
-            raise Conflict(
-                f"question {question} shows something else than what was decided", run=run, hint="Look at it again."
-            )
-        if asked.expires_at is not None and as_time(self._store.now()) >= asked.expires_at:
-            raise _past_its_time(question)
-        body = AnswerBody(asked.step, bool(yes), shown, by, note, changed_args(asked, args))
+        if not seq:
+            raise await q.not_asked(self._store, question)
+        asked = await q.question_at(self._store, await self._row(run_id(run)), question, shown)
+        body = AnswerBody(asked.step, bool(yes), shown, by, note, q.changed_args(asked, args))
         if await self._post(run_id(run), ANSWER, answer_key(run, int(seq)), body) != "accepted":
             raise Conflict(f"question {question} was answered before", run=run, hint="`holdfast show RUN` tells how.")
-        if asked.expires_at is not None and await self._has_expired(asked):
-            raise _past_its_time(question)
-
-    async def _not_asked(self, run: RunId, question: str, seq: str) -> Conflict | NotFound:
-        """Return why a question cannot be answered: it was, or nobody asked it."""
-        asked: e.QuestionAsked | None = None
-        async for event in feed(self._store, run, None, follow=False):
-            if isinstance(event, e.QuestionAsked) and str(event.seq) == seq:
-                asked = event
-            if asked is None or not isinstance(event, e.QuestionAnswered) or event.step != asked.step:
-                continue
-            if event.expired:
-                return _past_its_time(question)
-            said = f"{'yes' if event.yes else 'no'}, by {event.by or 'a person'}"
-            return Conflict(
-                f"question {question} was answered before: {said}", run=run, hint="The first answer stands."
-            )
-        return NotFound(f"an open question {question!r}")
-
-    async def _has_expired(self, asked: Question) -> bool:
-        """Say whether a question was decided by nobody, before an answer to it was accepted."""
-        async for event in feed(self._store, run_id(asked.run), None, follow=False):
-            if isinstance(event, e.QuestionAnswered) and event.step == asked.step:
-                return event.expired
-        return False
+        if await q.has_expired(self._store, asked):
+            raise q.past_its_time(question)
 
     async def callback(self, token: str) -> CallbackInfo:
         from holdfast.client.callback import find_callback  # lazy: few ask
@@ -564,19 +285,9 @@ class LocalClient:
             found = await find_callback(self._store, self._tenant, token)
 
     async def workers(self) -> Sequence[WorkerInfo]:
-        held = await self._store.list(RunFilter(status=Status.RUNNING, limit=1000))
-        return [
-            WorkerInfo(
-                id=row.worker,
-                started_at=as_time(row.started_at),
-                beat_at=as_time(row.beat_at) if row.beat_at is not None else None,
-                lock_folder=self._store.lock_folder,
-                lock=row.lock,
-                runs=[run.run for run in held if run.owner == row.worker],
-                **_introduction(row.about),
-            )
-            for row in await self._store.workers()
-        ]
+        from holdfast.client.worker import list_workers  # lazy: few ask
+
+        return await list_workers(self._store)
 
     async def schedules(self) -> Sequence[ScheduleInfo]:
         from holdfast.client.schedule import list_schedules  # lazy: few ask
@@ -594,7 +305,7 @@ class LocalClient:
         row = await self._store.get(run_id(run))
         if row is None or (row.tenant != self._tenant and not row.damage):
             return False
-        deleted = await self._store.delete([self._own(run, row).run])
+        deleted = await self._store.delete([own(row, run, self._tenant).run])
         if run in deleted.kept:
             from holdfast.client.retention import refusal  # lazy: few ask
 
@@ -622,111 +333,11 @@ class LocalClient:
     async def verify(
         self, run: RunId | None = None, *, seen: Callable[[RunId], None] | None = None
     ) -> AsyncIterator[Finding]:
-        from holdfast.client.verifying import verify_run  # lazy: few ask
+        from holdfast.client.verifying import verify_run, verify_store  # lazy: few ask
 
-        if run is not None:
-            for finding in await verify_run(self._store, await self._row(run)):
+        if run is None:
+            async for finding in verify_store(self._store, seen=seen):
                 yield finding
             return
-        try:
-            for what in await self._store.check():
-                yield Finding(run=None, seq=None, what=what)
-        except StoreRefused as error:
-            yield Finding(run=None, seq=None, what=str(error))
-            return
-        before: RunId | None = None
-        while rows := await self._store.list(RunFilter(before=before, limit=100)):
-            for row in rows:
-                for finding in await verify_run(self._store, row):
-                    yield finding
-                if seen is not None:
-                    seen(row.run)
-            if before is not None and rows[-1].run >= before:
-                return  # a row that has lost its id has no place in the order, and would come again and again
-            before = rows[-1].run
-
-
-def question_of(row: RunRow, asked: e.QuestionAsked, shown: Any) -> Question:
-    """Return a question as people get it, from its entry and what is shown with it."""
-    return Question(
-        id=f"{row.run}.{asked.seq}", run=row.run, name=row.name, step=asked.step, text=asked.text,
-        show=shown["show"], args=shown["args"], shown=asked.shown, asked_at=as_time(asked.at),
-        expires_at=as_time(asked.expires_at) if asked.expires_at is not None else None,
-    )  # fmt: skip
-
-
-def changed_args(asked: Question, args: Mapping[str, Any] | None) -> Raw:
-    """Return what was to be agreed to, with somebody's changes.
-
-    Raises:
-        InvalidInput: that may not be changed.
-    """
-    if args is not None and (asked.args is None or set(args) - set(asked.args)):
-        raise InvalidInput(f"question {asked.id} lets nobody change {', '.join(args)}")
-    for name, value in (args or {}).items():
-        before = (asked.args or {})[name]
-        if before is not None and value is not None and _kind(before) != _kind(value):
-            raise InvalidInput(f"question {asked.id}: {name} is {_kind(before)}, such as {before!r}, not {value!r}")
-    return NULL if asked.args is None else _json({**asked.args, **(args or {})}, "args=")
-
-
-def _kind(value: Any) -> str:
-    """Return what kind of JSON a value is."""
-    kinds = ((bool, "true or false"), ((int, float), "a number"), (str, "a text"), (Mapping, "an object"))
-    return next((word for types, word in kinds if isinstance(value, types)), "a list")
-
-
-def _past_its_time(question: str) -> Conflict:
-    run = question.partition(".")[0]
-    return Conflict(f"question {question} is past its time, and decided: no", run=run, hint="Nobody waits for it.")
-
-
-def _json(value: Any, what: str) -> Raw:
-    return Raw(encode(value, what))
-
-
-def _may_ask(row: RunRow) -> bool:
-    """Say whether a run may have an open question, as far as its row tells."""
-    rests = row.status in (Status.PAUSED, Status.EXHAUSTED)
-    return row.owner is not None or rests or row.reason.startswith(("ask", "doubt"))
-
-
-def _introduction(about: Mapping[str, str]) -> dict[str, Any]:
-    """Return what a worker said of itself; what cannot be read was not said."""
-    try:
-        serves = msgspec.json.decode(about.get("serves", "[]"), type=list[str])
-    except msgspec.DecodeError:
-        serves = []
-    pid, concurrency = (int(text) if text.isdecimal() else None for text in map(about.get, _NUMBERS, ("", "")))
-    known = {"host": about.get("host"), "version": about.get("version"), "only": "only" in about}
-    return {"serves": serves, "pid": pid, "concurrency": concurrency, **known}
-
-
-def _finished(page: Page) -> RunFinished:
-    """Return the ending of a run whose row says that it has one."""
-    row = page.row
-    if not page.entries:
-        raise Damaged(run=row.run, seq=row.last_seq, what=f"entry {row.last_seq} is missing")
-    head = check_chain(row.run, page.previous, page.entries[:1], row.last_seq - 1, page.shares)
-    if head != row.head:
-        raise Damaged(run=row.run, seq=row.last_seq, what="the row knows another last entry")
-    last = read_entry(row.run, page.entries[0])
-    if not isinstance(last, RunFinished) or last.status is not row.status:
-        raise Damaged(run=row.run, seq=row.last_seq, what=f"the row says {row.status}, the journal {last.type}")
-    return last
-
-
-def _summary_fields(row: RunRow, lacking: Lacking | None) -> dict[str, Any]:
-    reason = lacking.reason if lacking is not None and not row.reason.startswith(_STUCK) else reason_of(row)
-    return {
-        "id": row.run, "name": row.name, "status": status_of(row), "reason": reason, "key": row.key,
-        "conversation": row.conversation, "parent": row.parent, "root": row.root or row.run,
-        "labels": dict(row.labels), "created_at": as_time(row.created_at), "updated_at": as_time(row.updated_at),
-        "attempt": row.attempt, "last_seq": row.last_seq,
-    }  # fmt: skip
-
-
-def _waits_for_person(row: RunRow) -> bool:
-    rests = row.status is Status.WAITING and row.owner is None and row.due_at is None
-    asks = row.status is Status.WAITING and row.owner is None and row.reason.startswith("ask")
-    return (asks or (rests and row.reason.startswith("doubt"))) and row.inbox_seq <= row.seen_seq
+        for finding in await verify_run(self._store, await self._row(run)):
+            yield finding

@@ -6,6 +6,8 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
+from holdfast.core.errors import StoreRefused
+from holdfast.core.ids import RunId
 from holdfast.core.status import Status
 from holdfast.core.version import Need, Served, admits
 from holdfast.store.protocol import Store
@@ -61,6 +63,32 @@ class Serving:
             known = [version.code for version in await store.versions(row.name) if version.place == need.at_least]
             what = f"version {known[0] if known else 'a later one'} has it, and it goes forward only"
         return Lacking(f"{LACKING}: {what}; the workers of {row.name!r} have {there}", unserved=False)
+
+
+class Here:
+    """What this process knows of who drives runs, by its own worker and by what it sees of the others."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.serves: Callable[[], Mapping[str, str]] = dict
+        """What a worker of this process can drive, by name and code version; a rest that it can end is none."""
+        self.is_dead: IsDead = lambda worker: False
+        """Says whether a worker is known not to be there any more."""
+        self.refusal: Callable[[RunId], StoreRefused | None] = lambda run: None
+        """Why a worker of this process cannot drive a run: the store is damaged where it would have to be written."""
+
+    async def serving(self, rows: Sequence[RunRow]) -> Serving | None:
+        """Return who serves what, if any of these runs waits for somebody to drive it."""
+        if not any(could_go_on(row, self._store.now()) for row in rows):
+            return None
+        serving = Serving(await self._store.workers(), self.is_dead)
+        serving.add(self.serves())
+        return serving
+
+    async def lacking(self, row: RunRow) -> Lacking | None:
+        """Say which code a run lacks that could go on now; None for one that does not."""
+        serving = await self.serving([row])
+        return await serving.lacking(self._store, row) if serving is not None else None
 
 
 def could_go_on(row: RunRow, now: int) -> bool:

@@ -1,17 +1,38 @@
-"""Reading one run of a store again, to name what does not add up."""
+"""Reading a store again, run by run, to name what does not add up."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 
-from holdfast.client.archive import blobs_of, read_blob
 from holdfast.client.protocol import Finding
+from holdfast.client.reading import blobs_of, read_blob
 from holdfast.core.checksum import ZERO, check_chain
 from holdfast.core.cursor import START, Cursor
 from holdfast.core.entry import read_entry
-from holdfast.core.errors import Damaged, NotFound, StoreError
+from holdfast.core.errors import Damaged, NotFound, StoreError, StoreRefused
 from holdfast.core.fold import RunState, fold
+from holdfast.core.ids import RunId
 from holdfast.core.status import Status
 from holdfast.store.protocol import Store
-from holdfast.store.value import RunRow
+from holdfast.store.value import RunFilter, RunRow
+
+
+async def verify_store(store: Store, *, seen: Callable[[RunId], None] | None = None) -> AsyncIterator[Finding]:
+    """Yield what is wrong with a store, and with each of its runs; each is `seen` once it was looked at."""
+    try:
+        for what in await store.check():
+            yield Finding(run=None, seq=None, what=what)
+    except StoreRefused as error:
+        yield Finding(run=None, seq=None, what=str(error))
+        return
+    before: RunId | None = None
+    while rows := await store.list(RunFilter(before=before, limit=100)):
+        for row in rows:
+            for finding in await verify_run(store, row):
+                yield finding
+            if seen is not None:
+                seen(row.run)
+        if before is not None and rows[-1].run >= before:
+            return  # a row that has lost its id has no place in the order, and would come again and again
+        before = rows[-1].run
 
 
 async def verify_run(store: Store, row: RunRow) -> Sequence[Finding]:

@@ -5,7 +5,7 @@ from typing import Any, assert_never
 from msgspec import Raw
 from msgspec.structs import replace
 
-from holdfast.client.local import as_time
+from holdfast.client.standing import as_time
 from holdfast.core.entry import Entry, Unknown, encode_body
 from holdfast.stream.event import Chunk, Event, PreviewReset
 

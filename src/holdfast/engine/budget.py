@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -15,6 +15,7 @@ from holdfast.core.fold import RunState
 from holdfast.core.ids import RunId
 from holdfast.core.post import RAISE, Raise
 from holdfast.core.status import Status
+from holdfast.engine.resting import rest
 from holdfast.store.value import NewPost, Post
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ class Purse:
         self.accounts: Mapping[str, Account] = state.accounts
         self.grants = {step: dict(grant) for step, grant in state.grants.items()}
         self._held = 0
+        self._closing: tuple[Sequence[e.Entry], dict[str, Any]] | None = None
 
     @property
     def deadline(self) -> int | None:
@@ -94,6 +96,18 @@ class Purse:
     def spent(self) -> dict[str, int] | None:
         """Return what a run that ends has spent, for its parent."""
         return {STEPS: self.accounts[STEPS].spent} if self.counts_steps else None
+
+    def close(self) -> tuple[Sequence[e.Entry], dict[str, Any]]:
+        """Return the entry that charges what children were given and have not settled, if any, and what it moves.
+
+        Once, however often the ending that it is written with is refused for a post.
+        """
+        if self._closing is None:
+            moves = budget.closing(self.accounts)
+            if moves:
+                entry = e.BudgetChanged(moves=moves, why="ended")
+                self._closing = [entry], {"budget": self.pay(entry)}
+        return self._closing or ((), {})
 
     # Raising
 
@@ -193,4 +207,4 @@ async def rest_overdue(drive: "Drive") -> None:
     """Let a run rest whose deadline has passed."""
     assert drive.purse is not None
     at = _EPOCH + timedelta(microseconds=drive.purse.deadline or 0)
-    await drive.rest(Status.EXHAUSTED, DEADLINE, detail=f"it was {at.isoformat(timespec='seconds')}")
+    await rest(drive, Status.EXHAUSTED, DEADLINE, detail=f"it was {at.isoformat(timespec='seconds')}")

@@ -1,12 +1,12 @@
 """The verbs of a durable function."""
 
-from asyncio import CancelledError, current_task, sleep
+from asyncio import current_task
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from hashlib import sha256
 from random import Random
-from typing import Any, Literal, NoReturn, TypedDict, TypeVar, TypeVarTuple, Unpack, overload
+from typing import Any, Literal, NoReturn, TypeVar, TypeVarTuple, Unpack, overload
 from uuid import UUID
 
 from msgspec import Raw
@@ -14,23 +14,23 @@ from msgspec import Raw
 from holdfast.core import entry as e
 from holdfast.core import limits
 from holdfast.core.budget import Budget, checked_budget
-from holdfast.core.codec import Codec, canonical, decode_any, encode
+from holdfast.core.codec import Codec, canonical, encode
 from holdfast.core.derive import derived_random, derived_uuid
-from holdfast.core.errors import Diverged, InvalidInput, Misuse, Parked
+from holdfast.core.errors import Diverged, InvalidInput, Misuse
 from holdfast.core.ids import checked_text
-from holdfast.core.limit import Limit
-from holdfast.core.retry import Retry, checked_seconds
+from holdfast.core.retry import checked_seconds
 from holdfast.core.signal import Decision, Signal
-from holdfast.core.status import Effect
 from holdfast.core.stepkey import counted_key, encode_name, former_keys, root_branch
 from holdfast.engine import witness
 from holdfast.engine.branches import AT_ONCE, Branch, Branches
 from holdfast.engine.callback import Callback, waits_of
-from holdfast.engine.drive import Continued, Drive
+from holdfast.engine.continuing import continued
+from holdfast.engine.drive import Drive
 from holdfast.engine.effects import StepCall
-from holdfast.engine.fanout import branch_keys, check_codes, check_mapped, close_unbegun, raised_first
-from holdfast.engine.function import Durable, Policy, StepCode, declared, look_at
+from holdfast.engine.fanout import branch_keys, check_codes, check_map, check_mapped, close_unbegun, raised_first
+from holdfast.engine.function import Durable, Policy, StepCode, look_at
 from holdfast.engine.log import SILENT
+from holdfast.engine.options import MapOptions, StepOptions, read_options
 from holdfast.engine.payload import is_failure, store_value
 from holdfast.engine.step import Step
 from holdfast.engine.verb import Child, Verb
@@ -46,37 +46,6 @@ T2 = TypeVar("T2")
 T3 = TypeVar("T3")
 _ANY = Codec(Any)
 _INT = Codec(int)
-_MOST_UNHEEDED = 1000
-"""How often code may ask for more after its run's end was asked for, before the run ends without it."""
-
-
-class CallOptions(TypedDict, total=False):
-    """What may be said of a call; each takes precedence over what the function declared."""
-
-    name: str | None
-    effect: Effect | Literal["repeat", "keyed", "once"] | None
-    verify: Callable[..., Any] | None
-    in_doubt: Literal["raise", "wait"] | None
-    retry: Retry | None
-    timeout: float | timedelta | None
-    heartbeat: float | timedelta | None
-    returns: Any
-    not_performed: tuple[type[BaseException], ...] | None
-    limit: Limit | None
-    on_input_change: Literal["refuse", "keep"]
-
-
-class StepOptions(CallOptions, total=False):
-    """The keywords of `ctx.step`."""
-
-    key: str | None
-
-
-class MapOptions(CallOptions, total=False):
-    """The keywords of `ctx.map` but for `key`."""
-
-    at_once: int
-    errors: Literal["raise", "return"]
 
 
 class Context:
@@ -139,13 +108,7 @@ class Context:
         drive = self._drive
         keep = False
         if options:
-            key, name = options.pop("key", None), options.pop("name", None)
-            keep = kept(options.pop("on_input_change", "refuse"))
-            step_key = branch.key(code.name if name is None else encode_name(name), key)
-            if options:
-                # Checked before the journal is asked: what is refused here has no place there, on replay neither.
-                said = declared(**options)
-                code.check(said)
+            step_key, keep, said = read_options(code, branch, options)
         else:
             step_key = branch.key(code.name, None)
         if code.aliases and not branch.past:
@@ -153,7 +116,7 @@ class Context:
             step_key = drive.replay.known_as(branch.path, step_key, former_keys(step_key, code.aliases))
         digest = sha256(canonical(code.input_form(args, keywords), f"the input of step {step_key}")).hexdigest()
         if drive.cancel_asked:
-            await self._tell_cancel(branch, step_key, cleaning=True)
+            await drive.cancelling.arrive(branch, step_key, cleaning=True)
         answer = FRESH if branch.past else self._ask(branch, step_key, None if keep else digest, "a step")
         branch.busy = True
         try:
@@ -172,7 +135,7 @@ class Context:
         finally:
             branch.busy = False
             if drive.cancel_asked:
-                drive.tell_soon()
+                drive.cancelling.tell_soon()
 
     async def _simple(
         self, code: StepCode, args: Sequence[Any], keywords: dict[str, Any], step_key: str, digest: str
@@ -206,38 +169,6 @@ class Context:
             raise drive.refuse(diverged) from None
         branch.past = answer is FRESH
         return answer
-
-    async def _tell_cancel(self, branch: Branch, *keys: str, cleaning: bool = False) -> None:
-        """Let a verb of a run that shall end be where its code is told; afterwards one step is left to it.
-
-        Raises:
-            CancelledError: the code was told, here or before.
-            Parked: it does not heed that, again and again; the run has ended without it.
-        """
-        drive = self._drive
-        if not drive.cancel_told:
-            if cleaning and not branch.past and drive.replay.is_cleaning(branch.path, keys[0]):
-                # Nothing else is begun then: in its first life the code was told before it came here.
-                drive.cancel_told = drive.cleaned = True
-                return
-            if not branch.past and not drive.replay.is_told(branch.path, keys):
-                return
-            await drive.be_told()
-        if drive.late and drive.is_late():
-            raise CancelledError  # told while an entry was written, and passed over then
-        if not cleaning or drive.cleaned:
-            await self._refuse_cancelled()
-        drive.cleaned = True
-
-    async def _refuse_cancelled(self) -> NoReturn:
-        """Refuse what is asked for after the run's end was; code that goes on asking is left where it is."""
-        drive = self._drive
-        drive.unheeded += 1
-        await sleep(0)  # a loop that swallows this must not keep the runs beside it from theirs
-        if drive.unheeded > _MOST_UNHEEDED:
-            await drive.finish(drive.cancelled_ending())
-            raise drive.halt(Parked("cancelled"))
-        raise CancelledError
 
     def _enter(self) -> Branch:
         """Return the branch that a verb is called in.
@@ -279,7 +210,7 @@ class Context:
             branch = self._enter()
             check_codes(codes)
             if self._drive.cancel_asked:
-                await self._tell_cancel(branch, branch.next_set("gather"))
+                await self._drive.cancelling.arrive(branch, branch.next_set("gather"))
             branch.busy = True
             try:
                 return tuple(raised_first(*await self._branches.gather(branch, codes)))
@@ -337,11 +268,8 @@ class Context:
         """
         branch = self._enter()
         if self._drive.cancel_asked:
-            await self._tell_cancel(branch, branch.next_set("map"))
-        if isinstance(at_once, bool) or not isinstance(at_once, int) or at_once < 1:
-            raise InvalidInput(f"ctx.map(at_once=) is a whole number of at least 1, not {at_once!r}")
-        if errors not in ("raise", "return"):
-            raise InvalidInput(f"ctx.map(errors=) is 'raise' or 'return', not {errors!r}")
+            await self._drive.cancelling.arrive(branch, branch.next_set("map"))
+        check_map(at_once, errors)
         given = list(items)
         verb: Any = self.run if isinstance(function, Durable) else self.step
         check_mapped(function, options)
@@ -494,7 +422,7 @@ class Context:
         step_key = branch.key(encode_name(name), None)
         raw, blob, blobs, _ = store_value(_ANY, value, f"what {step_key} emits", self._drive.secrets)
         if self._drive.cancel_asked:
-            await self._tell_cancel(branch, step_key)
+            await self._drive.cancelling.arrive(branch, step_key)
         if self._ask(branch, step_key, None, "news") is not FRESH:
             return
         branch.busy = True
@@ -543,13 +471,8 @@ class Context:
         if branch is not self._root:
             raise Misuse("ctx.continue_as was called in a branch: only the run as a whole goes on anew")
         if self._drive.cancel_asked:
-            await self._tell_cancel(branch)
-        drive = self._drive
-        function = drive.function
-        assert function is not None
-        body = drive.secrets.redact(function.encode_input(function.bind(args)))
-        raw, blob, blobs, _ = store_value(_ANY, decode_any(body), f"the input of {function.name}", drive.secrets)
-        raise Continued(body, raw, blob, blobs)
+            await self._drive.cancelling.arrive(branch)
+        raise continued(self._drive, args)
 
     @property
     def random(self) -> Random:
@@ -562,7 +485,7 @@ class Context:
 
     def _seed(self, branch: Branch) -> str:
         """Return the seed of what comes next in a branch: its own, or that of the run which recorded it."""
-        return self._drive.seed(self._drive.replay.next_at(branch.path))
+        return self._drive.origin.seed(self._drive.replay.next_at(branch.path))
 
     def uuid(self) -> UUID:
         """Return an id that is the same on every replay, and no other run's."""
@@ -577,14 +500,3 @@ class Context:
         # Of branches some may be replayed while others are past it.
         replaying = replay.replaying if branch is None else replay.peek(branch.path) is not None
         return SILENT if replaying else self._drive.log
-
-
-def kept(policy: str) -> bool:
-    """Say whether a recorded result counts even if it was made from another input.
-
-    Raises:
-        InvalidInput: the policy is no word that is known.
-    """
-    if policy not in ("refuse", "keep"):
-        raise InvalidInput(f"on_input_change= is 'refuse' or 'keep', not {policy!r}")
-    return policy == "keep"

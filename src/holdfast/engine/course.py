@@ -3,6 +3,8 @@
 import asyncio
 from typing import Any
 
+from msgspec.structs import replace
+
 from holdfast.core import entry as e
 from holdfast.core import limits
 from holdfast.core.errors import (
@@ -21,9 +23,11 @@ from holdfast.core.version import CodeVersion, adopted, refusing
 from holdfast.engine.adoption import adopt, keeper_of
 from holdfast.engine.budget import Alarm, hear_raises, is_overdue, may_go_on, rest_overdue
 from holdfast.engine.context import Context
-from holdfast.engine.drive import Continued, Drive
+from holdfast.engine.continuing import Continued
+from holdfast.engine.drive import Drive
 from holdfast.engine.function import Durable
 from holdfast.engine.payload import is_failure, message_of, raised, store_value
+from holdfast.engine.resting import finish, rest, rest_again
 from holdfast.engine.trace import traced
 from holdfast.store.value import Commit, RowChange, RunRow
 
@@ -44,7 +48,7 @@ async def follow(drive: Drive, function: Durable[Any, *tuple[Any, ...]]) -> None
     if (aside is not None or rested) and await _rests_again(drive, aside):
         return
     if drive.lease.why != "started":
-        drive.resumed()
+        _write_resumed(drive)
     drive.catching.pending = not drive.replay.is_empty
     if not elsewhere:
         await adopt(drive, function)
@@ -52,7 +56,7 @@ async def follow(drive: Drive, function: Durable[Any, *tuple[Any, ...]]) -> None
         await drive.waits.look()
     if drive.cancel_asked and (drive.replay.is_empty or aside is not None or elsewhere):
         # Its code has done nothing yet that could be cleaned up; or is not here; or is what it was set aside for.
-        await drive.finish(drive.cancelled_ending())
+        await finish(drive, drive.cancelling.ending())
         return
     if is_overdue(drive):
         await rest_overdue(drive)
@@ -80,14 +84,14 @@ async def _leave_overdue(drive: Drive) -> None:
         task.uncancel()
     drive.waits.close()
     if drive.cancel_asked:
-        await drive.finish(drive.cancelled_ending())
+        await finish(drive, drive.cancelling.ending())
     else:
         await rest_overdue(drive)
 
 
 async def _is_others(drive: Drive) -> CodeVersion | None:
     """Return the version that alone may drive the run, or the later one that has it; None when this one may."""
-    started = drive.started
+    started = drive.origin.started
     assert started is not None
     if drive.lease.row.pin:
         own = started.code == drive.code
@@ -100,10 +104,10 @@ async def _leave_to_others(drive: Drive, version: CodeVersion) -> None:
     now, row = drive.store.now(), drive.lease.row
     if row.pin:
         detail = f"it was started with version {version.code} and is pinned to it"
-        await drive.rest(Status.WAITING, "pinned", due_at=now, detail=detail, word=row.refused)
+        await rest(drive, Status.WAITING, "pinned", due_at=now, detail=detail, word=row.refused)
         return
     detail = f"version {version.code} has taken it over, which is later than {drive.code}"
-    await drive.rest(Status.WAITING, "outdated", due_at=now, detail=detail, word=adopted(row.refused, version.place))
+    await rest(drive, Status.WAITING, "outdated", due_at=now, detail=detail, word=adopted(row.refused, version.place))
 
 
 async def end(drive: Drive) -> None:
@@ -117,13 +121,22 @@ async def end(drive: Drive) -> None:
     if exhausted and await _rests_again(drive, None):
         return
     if drive.lease.why != "started":
-        drive.resumed()
+        _write_resumed(drive)
     await drive.waits.look()
     if drive.cancel_asked:
-        await drive.finish(drive.cancelled_ending())
+        await finish(drive, drive.cancelling.ending())
     elif exhausted:
         # What it was raised by is written; who has its code goes on with it.
-        await drive.rest(Status.WAITING, "raised", due_at=drive.store.now())
+        await rest(drive, Status.WAITING, "raised", due_at=drive.store.now())
+
+
+def _write_resumed(drive: Drive) -> None:
+    """Write that this worker took the run up; what follows is behind it."""
+    lease = drive.lease
+    entry = e.RunResumed(
+        worker=lease.worker, fence=lease.fence, attempt=lease.row.attempt, why=lease.why, code=drive.code
+    )
+    drive.write_soon(entry, progress=False, drop=("*",))
 
 
 def _aside(row: RunRow) -> str | None:
@@ -157,7 +170,7 @@ async def _rests_again(drive: Drive, aside: str | None) -> bool:
         status, reason = drive.state.status, drive.lease.row.reason
         if aside is not None:
             status, reason = Status.QUARANTINED, aside
-        if await drive.rest_again(status, reason, progress=aside is None):
+        if await rest_again(drive, status, reason, progress=aside is None):
             return True
 
 
@@ -179,7 +192,7 @@ async def _run(drive: Drive, function: Durable[Any, *tuple[Any, ...]], body: byt
         _check_finished(drive)
         continued = unwound
     except BaseException as error:
-        told = drive.cancel_told and isinstance(error, asyncio.CancelledError) and not drive.stopping
+        told = drive.cancelling.told and isinstance(error, asyncio.CancelledError) and not drive.stopping
         if not told and not is_failure(error):
             raise
         if not told:
@@ -191,18 +204,18 @@ async def _run(drive: Drive, function: Durable[Any, *tuple[Any, ...]], body: byt
     if drive.cancel_asked:
         # Whatever the code made of it, or cannot: whoever asked for the end was told that it counts.
         error_of = ending.error if ending is not None else None
-        await drive.finish(drive.cancelled_ending(error_of))
+        await finish(drive, drive.cancelling.ending(error_of))
     elif isinstance(drive.refused, Damaged):
-        await drive.rest(Status.QUARANTINED, "damaged", detail=str(drive.refused))
+        await rest(drive, Status.QUARANTINED, "damaged", detail=str(drive.refused))
     elif drive.refused is not None:
         now = drive.store.now()
-        await drive.rest(Status.WAITING, "diverged", due_at=now, detail=str(drive.refused), code=drive.code)
+        await rest(drive, Status.WAITING, "diverged", due_at=now, detail=str(drive.refused), code=drive.code)
     elif ending is not None:
         if ending.error is not None:
             # Before it is written: whoever waits for the end may close the runtime on it. Not `exc_info`: the error
             # itself may hold a secret.
             drive.log.error("the run fails", error=ending.reason, exception=ending.error.traceback or "")
-        await drive.finish(ending, blobs)
+        await finish(drive, ending, blobs)
     else:
         return continued
     return None
@@ -213,7 +226,8 @@ async def _continue(drive: Drive, continued: Continued) -> None:
     generation = drive.state.generation + 1
     entry = e.RunContinued(generation=generation, raw=continued.raw, blob=continued.blob)
     await drive.write(entry, blobs=continued.blobs, drop=("*",))
-    drive.begin_generation(generation)
+    drive.replay, drive.closed = drive.replay.anew(), {}
+    drive.state = replace(drive.state, generation=generation)
 
 
 def _failure(error: BaseException, drive: Drive) -> e.RunFinished:
@@ -223,7 +237,7 @@ def _failure(error: BaseException, drive: Drive) -> e.RunFinished:
 
 async def _arguments(drive: Drive, function: Durable[Any, *tuple[Any, ...]], body: bytes | None) -> dict[str, Any]:
     """Return what the code is called with: `body`, or what the last generation was begun with."""
-    started, row = drive.continued or drive.started, drive.lease.row
+    started, row = drive.origin.continued or drive.origin.started, drive.lease.row
     assert started is not None
     blob = started.blob
     try:

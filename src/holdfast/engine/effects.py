@@ -1,44 +1,34 @@
-"""How a step is performed, interrupted, doubted and resolved, by its declared effect."""
+"""How a step is performed, interrupted and tried again, by its declared effect."""
 
 import asyncio
-import inspect
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from time import monotonic
 from typing import Any, Final
 
-import msgspec
-from msgspec import structs
-
 from holdfast.core import entry as e
-from holdfast.core import limits
-from holdfast.core.budget import STEPS, spending
+from holdfast.core.budget import STEPS
 from holdfast.core.codec import Codec
 from holdfast.core.derive import idempotency_key
 from holdfast.core.errors import Damaged, Diverged, InDoubt, InvalidValue, NotFound, StepError
 from holdfast.core.limit import Limit
-from holdfast.core.post import RESOLVE, Resolution
 from holdfast.core.retry import Retry, asked_seconds, seconds
-from holdfast.core.status import NOT_DONE, Effect
+from holdfast.core.status import Effect
 from holdfast.engine import witness
 from holdfast.engine.budget import Purse
 from holdfast.engine.chunks import Stream
+from holdfast.engine.doubt import Doubt
 from holdfast.engine.drive import Drive
-from holdfast.engine.function import Policy, StepCode, look_at
+from holdfast.engine.function import Policy, StepCode
 from holdfast.engine.limits import take_slot
 from holdfast.engine.payload import is_failure, load_value, store_value
 from holdfast.engine.step import Step
 from holdfast.engine.trace import traced
+from holdfast.engine.transacting import transact
 from holdfast.journal import replay as r
-from holdfast.store.protocol import Transaction
-from holdfast.store.value import Post
 
 _GRACE_SECONDS: Final = 0.05
 """By how much a look at a step's last sign of life comes before the step is given up."""
-
-
-class _Undone(Exception):
-    """Carries an error out of a transaction step, whose writes are thereby rolled back."""
 
 
 class StepCall:
@@ -93,7 +83,7 @@ class StepCall:
 
     async def answer(self, answer: r.Answer) -> Any:
         """Act on what the journal recorded for this step."""
-        if self.drive.cancel_asked and not self.drive.cancel_told:
+        if self.drive.cancel_asked and not self.drive.cancelling.told:
             await self._leave_open(answer)
         match answer:
             case r.Fresh():
@@ -106,7 +96,7 @@ class StepCall:
             case r.Failed(error=error, attempts=attempts):
                 raise StepError(step=self.key, type=error.type, message=error.message, attempts=attempts)
             case r.Cancelled():
-                await self.drive.left_again(answer)
+                await self.drive.cancelling.left_again(answer)
             case r.Retrying(attempt=attempt, retry_at=retry_at):
                 await self._wait_until(retry_at, attempt)
                 return await self.attempt(attempt + 1)
@@ -115,9 +105,9 @@ class StepCall:
             case r.GivenUp(message=message, attempts=attempts):
                 raise InDoubt(step=self.key, message=message, attempts=attempts)
             case r.InQuestion():
-                return await self._resolve(answer)
+                return await Doubt(self).resolve(answer)
             case r.Interrupted(effect=Effect.ONCE):
-                return await self._doubt("crash", answer, None)
+                return await Doubt(self).begin("crash", answer, None)
             case r.Interrupted():
                 return await self.attempt(answer.attempt + 1)
 
@@ -126,7 +116,7 @@ class StepCall:
         if not isinstance(answer, r.Interrupted | r.InQuestion | r.Retrying | r.Reopened):
             return
         try:
-            await self.drive.be_told()
+            await self.drive.cancelling.be_told()
         except asyncio.CancelledError as error:
             if isinstance(answer, r.Interrupted | r.InQuestion):
                 self.cancelled(error, answer.attempt)
@@ -175,7 +165,7 @@ class StepCall:
         if self.limit is not None:
             await self._take_slot(attempt, self.limit)
         if self.code.inject == "transaction":
-            return await self._transact(attempt)
+            return await transact(self, attempt)
         started_at = 0
         if self.effect is not Effect.REPEAT:
             started_at = await self._intend(attempt)
@@ -192,7 +182,7 @@ class StepCall:
         entry = e.StepCompleted(
             step=self.key, digest=self.digest, attempt=attempt, usage=self.usage, raw=raw, blob=blob
         )  # fmt: skip
-        await self.drive.write(entry, blobs=blobs, **self._over(), **self._paid(entry))
+        await self.drive.write(entry, blobs=blobs, **self.over(), **self._paid(entry))
         return back
 
     async def _take_slot(self, attempt: int, limit: Limit) -> None:
@@ -220,18 +210,19 @@ class StepCall:
             raise asyncio.CancelledError
         return drive.store.now()
 
-    def _drop(self) -> Sequence[str]:
+    def drop(self) -> Sequence[str]:
+        """Return the steps whose previews end with the entry that is written next."""
         return (self.key,) if self.stream is not None and self.stream.close() else ()
 
-    def _over(self) -> dict[str, Any]:
+    def over(self) -> dict[str, Any]:
         """Return what ends in the commit that records how an attempt ended: its previews, and its slot."""
         if not self.slot:
-            return {"drop": self._drop()}
+            return {"drop": self.drop()}
         self.slot = False
-        return {"drop": self._drop(), "freed": (self.key,)}
+        return {"drop": self.drop(), "freed": (self.key,)}
 
     async def _call(self, attempt: int) -> Any:
-        step = self._step(attempt) if self.code.inject == "step" else None
+        step = self.step(attempt) if self.code.inject == "step" else None
         arguments = (step, *self.args) if step is not None else self.args
         if self.timeout is None and (self.heartbeat is None or step is None):
             return await self.drive.perform(self.code, arguments, self.keywords)
@@ -263,51 +254,18 @@ class StepCall:
 
         self.drive.loop.call_later(heartbeat, look)
 
-    def _step(self, attempt: int) -> Step[Any]:
+    def step(self, attempt: int) -> Step[Any]:
+        """Return what an attempt, or the check of one, is told of itself."""
         drive = self.drive
         self.stream = Stream(drive.open_chunks, self.key, attempt)
         return Step(
             deps=drive.deps,
-            idempotency_key=idempotency_key(drive.seed(drive.replay.begun_at(self.key)), self.key),
+            idempotency_key=idempotency_key(drive.origin.seed(drive.replay.begun_at(self.key)), self.key),
             run_id=drive.lease.row.run,
             attempt=attempt,
             log=drive.log.bind(step=self.key, attempt=attempt),
             emit=self.stream.emit,
         )
-
-    async def _transact(self, attempt: int) -> Any:
-        """Run the function and write its entry in one transaction: it happens exactly as often as it is recorded."""
-        drive, back = self.drive, None
-
-        def work(transaction: Transaction) -> e.Entry:
-            nonlocal back
-            try:
-                value = self.code.function(transaction, *self.args, **self.keywords)
-                if inspect.iscoroutine(value):
-                    value.close()
-                    raise TypeError("a transaction step is a plain function, not an async one")
-                witness.performed(drive.lease, self.key, attempt)
-                raw, blob, _, back = store_value(self.codec, value, f"the result of {self.key}", drive.secrets)
-                if blob is not None:
-                    raise ValueError(f"a transaction step's result may be at most {limits.INLINE_BYTES:,} bytes")
-            except BaseException as error:
-                raise _Undone from error
-            return e.StepCompleted(step=self.key, digest=self.digest, attempt=attempt, usage=self.usage, raw=raw)
-
-        moves = spending(self.usage)
-        try:
-            deadline = self.timeout if self.timeout is not None else limits.TRANSACTION_SECONDS
-            freed = (self.key,) if self.slot else ()
-            await drive.transact(work, deadline_seconds=deadline, freed=freed, budget=moves)
-        except _Undone as undone:
-            cause = undone.__cause__
-            assert cause is not None
-            return await self.failed(cause, attempt, 0)
-        except TimeoutError as error:
-            return await self.failed(error, attempt, 0)
-        if drive.purse is not None:
-            drive.purse.move(moves)
-        return back
 
     # Failing
 
@@ -318,13 +276,13 @@ class StepCall:
         if doubtful and not declared:
             why = "timeout" if isinstance(error, TimeoutError) and self.timeout is not None else "error"
             timeout = int(self.timeout * 1e6) if self.timeout is not None else None
-            return await self._doubt(why, r.Interrupted(self.effect, attempt, started_at, timeout), error)
+            return await Doubt(self).begin(why, r.Interrupted(self.effect, attempt, started_at, timeout), error)
         info = traced(error, self.drive.secrets)
         retry_at = self._retry_at(error, attempt)
         entry = e.StepFailed(
             step=self.key, digest=self.digest, attempt=attempt, error=info, retry_at=retry_at, usage=self.usage
         )
-        await self.drive.write(entry, **self._over(), **self._paid(entry))
+        await self.drive.write(entry, **self.over(), **self._paid(entry))
         if retry_at is None:
             raise StepError(step=self.key, type=info.type, message=info.message, attempts=attempt) from error
         await self._wait_until(retry_at, attempt)
@@ -347,7 +305,7 @@ class StepCall:
         if self.drive.stopping or not isinstance(error, asyncio.CancelledError):
             return
         if self.effect is Effect.ONCE:
-            self.drive.write_soon(e.StepDoubted(step=self.key, why="cancelled", attempt=attempt), **self._over())
+            self.drive.write_soon(e.StepDoubted(step=self.key, why="cancelled", attempt=attempt), **self.over())
         else:
             self._record_cancel(attempt)
 
@@ -362,7 +320,7 @@ class StepCall:
         entry = e.StepFailed(
             step=self.key, digest=self.digest, attempt=attempt, error=info, cancelled=True, usage=self.usage
         )
-        self.drive.write_soon(entry, **self._over(), **self._paid(entry))
+        self.drive.write_soon(entry, **self.over(), **self._paid(entry))
 
     async def _wait_until(self, at: int, attempt: int) -> None:
         wait_seconds = (at - self.drive.store.now()) / 1e6
@@ -377,122 +335,3 @@ class StepCall:
             if not self.drive.stopping:
                 self._record_cancel(attempt)
             raise
-
-    # Doubt
-
-    async def _doubt(self, why: str, sent: r.Interrupted, error: BaseException | None) -> Any:
-        info = traced(error, self.drive.secrets) if error is not None else None
-        entry = e.StepDoubted(step=self.key, why=why, attempt=sent.attempt, error=info)
-        await self.drive.write(entry, **self._over())
-        return await self._resolve(r.InQuestion(sent.attempt, sent.started_at, sent.timeout, entry.sentence))
-
-    async def _resolve(self, doubt: r.InQuestion) -> Any:
-        """End the doubt by a person's word, by `verify`, or by the declared policy."""
-        for post in await self._posts():
-            if self._is_word(post):
-                return await self._hear(post, doubt)
-        if self.verify is not None:
-            found = await self._ask_verify(doubt.attempt)
-            if found is NOT_DONE:
-                await self._wait_out(doubt)
-                await self._write_resolved(how="verify", outcome="not_done")
-                return await self.attempt(doubt.attempt + 1)
-            if found is not _UNKNOWN:
-                raw, blob, blobs, back = store_value(self.codec, found, f"verify of {self.key}", self.drive.secrets)
-                await self._write_resolved(how="verify", outcome="done", raw=raw, blob=blob, blobs=blobs)
-                return back
-        if self.in_doubt == "wait" or doubt.asked_again:
-            detail = f"step {self.key} is in doubt: {doubt.why}"
-            word = await self._wait_in_doubt(doubt, due_at=None, detail=detail, takes=self._is_word)
-            assert word is not None
-            return await self._hear(word, doubt)
-        await self._write_resolved(how="policy", outcome="unknown")
-        raise InDoubt(step=self.key, message=doubt.why, attempts=doubt.attempt)
-
-    async def _wait_in_doubt(self, doubt: r.InQuestion, **rest: Any) -> Post | None:
-        try:
-            return await self.drive.waits.until("doubt", self.key, **rest)
-        except asyncio.CancelledError:
-            if not self.drive.stopping:
-                self.drive.write_soon(e.StepDoubted(step=self.key, why="cancelled", attempt=doubt.attempt))
-            raise
-
-    def _is_word(self, post: Post) -> bool:
-        return post.kind == RESOLVE and msgspec.json.decode(post.body, type=Resolution).step == self.key
-
-    async def _hear(self, post: Post, doubt: r.InQuestion) -> Any:
-        """End the doubt by a person's word."""
-        word = msgspec.json.decode(post.body, type=Resolution)
-        wrong = self._wrong(word)
-        if wrong is None:
-            return await self._by_person(word, post.seq, doubt)
-        # A slip of the person's must not end the run: it is written down, and another word may follow.
-        doubt = structs.replace(doubt, why=f"{doubt.why} ({wrong})")
-        again = e.StepDoubted(step=self.key, why=doubt.why, attempt=doubt.attempt)
-        await self.drive.write(again, consumed=(post.seq,))
-        return await self._resolve(doubt)
-
-    async def _posts(self) -> Sequence[Post]:
-        try:
-            return await self.drive.answer(self.drive.store.inbox(self.drive.lease.row.run))
-        except Damaged as damaged:
-            raise self.drive.refuse(damaged) from None
-
-    async def _ask_verify(self, attempt: int) -> Any:
-        """Return what `verify` found: a value, NOT_DONE, or that it is still unknown."""
-        assert self.verify is not None
-        code = look_at(self.verify)
-        arguments = (self._step(attempt), *self.args) if code.inject == "step" else self.args
-        try:
-            found = await self.drive.perform(code, arguments, self.keywords)
-            if found is not NOT_DONE:
-                self.codec.round_trip(found, f"verify of {self.key}")
-        except BaseException as error:
-            if not is_failure(error):
-                if isinstance(error, asyncio.CancelledError) and not self.drive.stopping:
-                    self.drive.write_soon(e.StepDoubted(step=self.key, why="cancelled", attempt=attempt))
-                raise
-            # A check that cannot run proves nothing.
-            self.drive.log.warning("verify could not tell", step=self.key, error=repr(error))
-            return _UNKNOWN
-        return found
-
-    async def _wait_out(self, doubt: r.InQuestion) -> None:
-        """Before another attempt: a request of the first may still act until its timeout has passed."""
-        window = doubt.timeout if doubt.timeout is not None else int(limits.IN_FLIGHT_SECONDS * 1e6)
-        due_at = doubt.started_at + window
-        if self.drive.store.now() < due_at:
-            detail = f"step {self.key} seems not done, but a request of its may still be under way"
-            await self._wait_in_doubt(doubt, due_at=due_at, detail=detail)
-
-    def _wrong(self, word: Resolution) -> str | None:
-        """Say what is wrong with the value that a person gave."""
-        try:
-            if word.done:
-                self.codec.decode(word.value, f"the value given by {word.by or 'somebody'}")
-        except InvalidValue as error:
-            return self.drive.secrets.redact_text(str(error))
-        return None
-
-    async def _by_person(self, word: Resolution, post: int, doubt: r.InQuestion) -> Any:
-        if not word.done:
-            await self._wait_out(doubt)
-        await self._write_resolved(
-            how="person",
-            outcome="done" if word.done else "not_done",
-            raw=word.value,
-            by=word.by,
-            note=word.note,
-            consumed=(post,),
-        )
-        if word.done:
-            return self.codec.decode(word.value)
-        return await self.attempt(doubt.attempt + 1)
-
-    async def _write_resolved(self, *, how: str, outcome: str, **rest: Any) -> None:
-        fields = {name: rest.pop(name) for name in ("raw", "blob", "by", "note") if name in rest}
-        entry = e.StepResolved(step=self.key, how=how, outcome=outcome, **fields)
-        await self.drive.write(entry, drop=self._drop(), **rest)
-
-
-_UNKNOWN = object()

@@ -41,6 +41,18 @@ def check_codes(codes: Sequence[Any]) -> None:
             begun.add(id(code))
 
 
+def check_map(at_once: Any, errors: Any) -> None:
+    """Refuse what cannot be said of a set of branches.
+
+    Raises:
+        InvalidInput: it is no number of branches, or no word for what becomes of errors.
+    """
+    if isinstance(at_once, bool) or not isinstance(at_once, int) or at_once < 1:
+        raise InvalidInput(f"ctx.map(at_once=) is a whole number of at least 1, not {at_once!r}")
+    if errors not in ("raise", "return"):
+        raise InvalidInput(f"ctx.map(errors=) is 'raise' or 'return', not {errors!r}")
+
+
 def check_mapped(function: Any, options: Mapping[str, Any]) -> None:
     """Refuse a function that no branch can call, or what cannot be said of it.
 

@@ -16,10 +16,11 @@ from holdfast.core.ids import Fence, RunId, WorkerId
 from holdfast.core.status import Status
 from holdfast.engine.catchup import CatchUp
 from holdfast.engine.course import follow
-from holdfast.engine.drive import Drive, Surroundings
+from holdfast.engine.drive import Drive
 from holdfast.engine.function import Durable
 from holdfast.engine.log import SILENT
 from holdfast.engine.payload import Secrets
+from holdfast.engine.surroundings import Surroundings
 from holdfast.engine.waits import Waits
 from holdfast.journal.replay import Answer, Replay
 from holdfast.store.protocol import Pending, Store

@@ -16,6 +16,7 @@ from holdfast.core.ids import RunId
 from holdfast.core.post import SETTLED, SIGNAL, AnswerBody, Settlement, SignalBody
 from holdfast.core.signal import Decision, Signal
 from holdfast.core.status import Effect, Status
+from holdfast.engine.adoption import version_of
 from holdfast.engine.branches import Branch
 from holdfast.engine.drive import Drive
 from holdfast.engine.family import cancel_post
@@ -57,7 +58,7 @@ class Verb:
     async def __aenter__(self) -> "Verb":
         context, branch, drive = self._context, self._branch, self._drive
         if drive.cancel_asked:
-            await context._tell_cancel(branch, self.key)
+            await drive.cancelling.arrive(branch, self.key)
         if not branch.past and (self._kept or self.is_recorded):
             self._answer = context._ask(branch, self.key, self.digest, self._what)
         branch.busy = True
@@ -79,12 +80,12 @@ class Verb:
             raise asyncio.CancelledError
         if isinstance(self._answer, r.Cancelled):
             # The code cancelled this wait, and will again; or it was told there that the run shall end.
-            await drive.left_again(self._answer)
+            await drive.cancelling.left_again(self._answer)
 
     async def __aexit__(self, *error: object) -> None:
         self._branch.busy = False
         if self._drive.cancel_asked:
-            self._drive.tell_soon()
+            self._drive.cancelling.tell_soon()
 
     def _record_cancel(self) -> None:
         info = e.ErrorInfo(type="CancelledError", message="cancelled by the run's own code")
@@ -248,7 +249,7 @@ class Verb:
     ) -> RunId:
         drive = self._drive
         row = drive.lease.row
-        code, place = drive.version_of(what)
+        code, place = version_of(drive, what)
         grant = await self._reserve(budget)
         start = Start(
             name=what.name, input=drive.secrets.redact(body), labels=drive.secrets.redact_labels(labels),

@@ -13,6 +13,7 @@ from holdfast.core.post import CANCEL, CONTROLS, PAUSE, RAISE, RESUME, Control
 from holdfast.core.status import Status
 from holdfast.engine.budget import BUDGET, hear_raise
 from holdfast.engine.inbox import Inbox
+from holdfast.engine.resting import park
 from holdfast.store.value import Post
 
 if TYPE_CHECKING:
@@ -97,9 +98,9 @@ class Waits:
         loop = self._drive.loop
         if kind != _LEAVING and self._drive.late and self._drive.is_late():
             raise asyncio.CancelledError
-        if self._drive.cancel_asked and not self._drive.cancel_told:
+        if self._drive.cancel_asked and not self._drive.cancelling.told:
             # What it had left when it was told is still open, and is left again.
-            loop.call_soon(self._drive.tell_cancel)
+            loop.call_soon(self._drive.cancelling.tell)
         waiting = Waiting(e.Wait(kind, step, name, due_at), detail, takes, ready, loop.create_future())
         self._waiting.append(waiting)
         self._since = loop.time()
@@ -229,19 +230,25 @@ class Waits:
         waits = [waiting.said for waiting in self._waiting if waiting.said.kind != _LEAVING]
         if drive.pausing is not None:
             asked = msgspec.json.decode(drive.pausing.body, type=Control)
-            return await drive.park(
-                Status.PAUSED, "paused", detail=asked.reason, waits=waits, consumed=sorted(drive.heeded)
+            return await park(
+                drive, Status.PAUSED, "paused", detail=asked.reason, waits=waits, consumed=sorted(drive.heeded)
             )
         first = min(self._waiting, key=lambda waiting: _BY_INTEREST.index(waiting.said.kind))
         if first.said.kind == BUDGET:
             # Last of all: no branch can go on without more.
-            return await drive.park(
-                Status.EXHAUSTED, STEPS, step=first.said.step, detail=first.detail, waits=waits
+            return await park(
+                drive, Status.EXHAUSTED, STEPS, step=first.said.step, detail=first.detail, waits=waits
             )  # fmt: skip
         if drive.purse is not None and drive.purse.deadline is not None:
             soonest = min(soonest, drive.purse.deadline) if soonest is not None else drive.purse.deadline
-        return await drive.park(
-            Status.WAITING, first.said.kind, due_at=soonest, step=first.said.step, detail=first.detail, waits=waits
+        return await park(
+            drive,
+            Status.WAITING,
+            first.said.kind,
+            due_at=soonest,
+            step=first.said.step,
+            detail=first.detail,
+            waits=waits,
         )
 
     def _is_worth_keeping(self) -> bool:
@@ -288,11 +295,11 @@ class Waits:
         drive = self._drive
         asked = msgspec.json.decode(post.body, type=Control)
         drive.cancel_asked = True
-        drive.cancel_reason = f"cancelled: {asked.reason}" if asked.reason else "cancelled"
-        entry = e.CancelReceived(post=post.seq, by=asked.by, reason=drive.cancel_reason)
+        drive.cancelling.reason = f"cancelled: {asked.reason}" if asked.reason else "cancelled"
+        entry = e.CancelReceived(post=post.seq, by=asked.by, reason=drive.cancelling.reason)
         self.inbox.forget((post.seq,))
         await drive.written(drive.outbox.append(entry, consumed=(post.seq,)))
         drive.replay.cancel_seq = drive.journal.seq
         # Code that still asks for what was recorded is told when it has come to the end of that.
         if not drive.replay.replaying:
-            drive.tell_cancel()
+            drive.cancelling.tell()

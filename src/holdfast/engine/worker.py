@@ -14,10 +14,11 @@ from holdfast.core.status import Status
 from holdfast.engine.app import App
 from holdfast.engine.contender import Contender, Told, nobody
 from holdfast.engine.course import end, follow, quarantine
-from holdfast.engine.drive import Drive, Surroundings
+from holdfast.engine.drive import Drive
 from holdfast.engine.function import Durable
 from holdfast.engine.narrow import Narrow
 from holdfast.engine.presence import Presence, introduce
+from holdfast.engine.surroundings import Surroundings
 from holdfast.engine.versions import Versions
 from holdfast.store.protocol import Store
 from holdfast.store.value import Lease, RunFilter, WorkerRow

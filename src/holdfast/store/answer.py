@@ -1,7 +1,10 @@
 """What a caller of a write waits for: an outcome to be, and the failure that it may come to."""
 
 import asyncio
-from typing import Any
+from collections.abc import Generator
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
 
 
 class Failure:
@@ -28,3 +31,22 @@ class Answer(asyncio.Future[Any]):
             self.set_exception(outcome.error)
         else:
             self.set_result(outcome)
+
+
+class Done(Generic[T]):
+    """An outcome that is known, but still lets others take their turn."""
+
+    def __init__(self, outcome: T) -> None:
+        self._outcome = outcome
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        yield
+        return self._outcome
+
+    def done(self) -> bool:
+        """Say that it is known."""
+        return True
+
+    def result(self) -> T:
+        """Return it."""
+        return self._outcome

@@ -1,31 +1,33 @@
 """The store in memory: the shortest driver, and the documentation of the others."""
 
-from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from copy import copy
-from hashlib import sha256
+from functools import partial
 from itertools import accumulate, count
 from secrets import token_bytes
-from typing import Any, Generic, TypeVar
 
-import apsw
 from msgspec.structs import replace
 
 from holdfast.core import limits
 from holdfast.core.budget import Account
-from holdfast.core.checksum import ZERO, Share, StoredEntry, owner_of
+from holdfast.core.checksum import Share, StoredEntry, owner_of
 from holdfast.core.cursor import Cursor
 from holdfast.core.entry import BudgetMove
-from holdfast.core.errors import Damaged, NotFound
+from holdfast.core.errors import NotFound
 from holdfast.core.ids import Fence, RunId, WorkerId, new_worker_id
 from holdfast.core.limit import Limit
 from holdfast.core.status import Status
 from holdfast.core.version import CodeVersion, admits
 from holdfast.store import point
+from holdfast.store.answer import Done
 from holdfast.store.bell import Bell, Bells
+from holdfast.store.blobs import Blobs
 from holdfast.store.clock import Clock, system_clock
+from holdfast.store.filter import wants
 from holdfast.store.keeping import why_kept
+from holdfast.store.page import cut
 from holdfast.store.protocol import Pending, Transaction
-from holdfast.store.sqlite.transaction import call_guarded
+from holdfast.store.scratch import Scratch
 from holdfast.store.stalling import TAIL, no_progress
 from holdfast.store.tickets import Tickets
 from holdfast.store.value import (
@@ -58,25 +60,6 @@ from holdfast.store.value import (
     WorkerRow,
 )
 
-T = TypeVar("T")
-
-
-class _Done(Generic[T]):
-    """An outcome that is known, but still lets others take their turn."""
-
-    def __init__(self, outcome: T) -> None:
-        self._outcome = outcome
-
-    def __await__(self) -> Generator[Any, Any, T]:
-        yield
-        return self._outcome
-
-    def done(self) -> bool:
-        return True
-
-    def result(self) -> T:
-        return self._outcome
-
 
 class MemoryStore:
     """A store that ends with its process; for tests and trials."""
@@ -95,16 +78,14 @@ class MemoryStore:
         self._posts: dict[RunId, list[Post]] = {}
         self._consumed: set[tuple[RunId, int]] = set()
         self._chunks: dict[RunId, list[StoredChunk]] = {}
-        self._blobs: dict[tuple[str, str], bytes] = {}
-        self._touched: dict[tuple[str, str], int] = {}
-        self._named: dict[RunId, set[tuple[str, str]]] = {}
+        self._blobs = Blobs()
         self._workers: dict[WorkerId, WorkerRow] = {}
         self._versions: dict[tuple[str, str], CodeVersion] = {}
         self._cursors: dict[tuple[str, str], tuple[str, bytes]] = {}
         self._budgets: dict[tuple[RunId, str], Account] = {}
         self._tickets = Tickets(self._lives)
         self._bells = Bells()
-        self._user: apsw.Connection | None = None
+        self._scratch = Scratch()
         self._secret = token_bytes(32)
 
     def twin(self, *, clock: Clock) -> "MemoryStore":
@@ -117,10 +98,7 @@ class MemoryStore:
                 )
             elif isinstance(value, set | str | int | bytes):
                 setattr(twin, name, copy(value))
-        if self._user is not None:
-            twin._user = apsw.Connection(":memory:")
-            with twin._user.backup("main", self._user, "main") as backup:
-                backup.step()
+        twin._blobs, twin._scratch = self._blobs.twin(), self._scratch.twin()
         return twin
 
     async def create(self, new: NewRun, *, worker: WorkerId | None = None) -> Created | Existing | KeyTaken:
@@ -145,7 +123,7 @@ class MemoryStore:
         if row.key is not None:
             self._keys[row.tenant, row.key] = row
         self._entries[row.run], self._posts[row.run], self._chunks[row.run] = [new.first], [], []
-        self._add_blobs(row, new.blobs)
+        self._blobs.add(row, new.blobs, self.now())
         self._move(row, new.budget)
         point.reached("after")
         self._bells.ring(None)
@@ -176,7 +154,7 @@ class MemoryStore:
         self._shares[fork.run] = (*(share for share in shares if share.up_to < at), Share(at, owner))
         self._words[fork.run] = new.word
         self._entries[fork.run], self._posts[fork.run], self._chunks[fork.run] = [*journal, new.first], [], []
-        self._named[fork.run] = set(self._named.get(base.run, ()))
+        self._blobs.share(base.run, fork.run)
         for post in new.posts:
             self._post(post)
         self._move(fork, new.budget)
@@ -202,21 +180,20 @@ class MemoryStore:
         self._entries[row.run], self._posts[row.run], self._chunks[row.run] = list(entries), [], []
         if row.key is not None:
             self._keys[row.tenant, row.key] = row
-        self._add_blobs(row, [NewBlob(digest, body) for digest, body in blobs.items()])
+        self._blobs.add(row, [NewBlob(digest, body) for digest, body in blobs.items()], self.now())
 
     def create_soon(self, new: NewRun, *, worker: WorkerId) -> tuple[Lease, Pending[Created]] | None:
         created = self._create(new, worker) if worker in self._workers else None
         if not isinstance(created, Created) or created.lease is None:
             return None
-        return created.lease, _Done(created)
+        return created.lease, Done(created)
 
     def commit(self, lease: Lease, change: Commit) -> Pending[Outcome]:
-        return _Done(self._commit(lease, change))
+        return Done(self._commit(lease, change))
 
     def _commit(self, lease: Lease, change: Commit) -> Outcome:
-        run = lease.row.run
-        row = self._rows.get(run)
-        if row is None or row.fence != lease.fence or row.owner != lease.worker:
+        run, row = lease.row.run, self._held(lease)
+        if row is None:
             return LeaseLost()
         if row.last_seq != change.after:
             return HeadMoved(row.last_seq)
@@ -241,10 +218,15 @@ class MemoryStore:
             self._bells.ring(None)
         return Committed(row.last_seq)
 
+    def _held(self, lease: Lease) -> RunRow | None:
+        """Return the row of a run that is still under this lease."""
+        row = self._rows.get(lease.row.run)
+        return row if row is not None and row.fence == lease.fence and row.owner == lease.worker else None
+
     def _apply_rest(self, row: RunRow, change: Commit) -> None:
         for step in change.drop:
             self._chunks[row.run] = [c for c in self._chunks[row.run] if step not in ("*", c.step)]
-        self._add_blobs(row, change.blobs)
+        self._blobs.add(row, change.blobs, self.now())
         for child in change.children:
             self._create(child, None)
         for post in change.posts:
@@ -261,43 +243,19 @@ class MemoryStore:
             known = self._budgets.get((row.run, move.channel), Account())
             self._budgets[row.run, move.channel] = known.after(move)
 
-    def _add_blobs(self, row: RunRow, blobs: Sequence[NewBlob]) -> None:
-        added = {(row.tenant, blob.digest): blob.body for blob in blobs}
-        self._blobs |= added
-        self._touched |= dict.fromkeys(added, self.now())
-        self._named.setdefault(row.run, set()).update(added)
-
     async def transact(
         self, lease: Lease, work: Callable[[Transaction], Commit], *, deadline_seconds: float
     ) -> Outcome:
-        row = self._rows.get(lease.row.run)
-        if row is None or row.fence != lease.fence or row.owner != lease.worker:
+        if self._held(lease) is None:
             return LeaseLost()
-        self._user = self._user or apsw.Connection(":memory:")
-        self._user.execute("BEGIN")
-        try:
-            outcome = self._commit(lease, call_guarded(self._user, work, deadline_seconds=deadline_seconds))
-            self._user.execute("COMMIT" if isinstance(outcome, Committed) else "ROLLBACK")
-            return outcome
-        except BaseException:
-            if self._user.in_transaction:
-                self._user.execute("ROLLBACK")
-            raise
+        return self._scratch.transact(work, partial(self._commit, lease), deadline_seconds=deadline_seconds)
 
     async def read(self, run: RunId, after: Cursor, *, chunks: bool = True, limit: int = limits.PAGE_ENTRIES) -> Page:
         row = self._rows.get(run)
         if row is None:
             raise NotFound(f"run {run}")
-        journal = self._entries[run]
-        entries: list[StoredEntry] = []
-        size = 0
-        for entry in journal[after.seq : after.seq + limit]:
-            if entries and size > limits.PAGE_BYTES:
-                break
-            entries.append(entry)
-            size += len(entry.body)
-        more = after.seq + len(entries) < len(journal)
-        previous = journal[after.seq - 1].checksum if 0 < after.seq <= len(journal) else ZERO
+        begin = max(after.seq - 1, 0)
+        previous, entries, more = cut(self._entries[run][begin : after.seq + limit + 1], after.seq, limit)
         ahead = [c for c in self._chunks[run] if (c.seq, c.fence, c.number) > after] if chunks and not more else []
         sizes = accumulate(len(chunk.body) for chunk in ahead[: limits.PAGE_ENTRIES])
         fit = sum(1 for size in sizes if size <= limits.PAGE_BYTES)
@@ -320,14 +278,7 @@ class MemoryStore:
         if worker not in self._workers:
             return leases
         for row in sorted(self._rows.values(), key=lambda row: (row.stalls, row.due_at is None, row.due_at or 0)):
-            code = serves.get(row.name)
-            if code is None or row.owner or (runs is not None and row.run not in runs):
-                continue
-            if not row.is_controlled and not admits(row.refused, code):
-                continue
-            due = row.due_at is not None and row.due_at <= self.now()
-            rests = row.status in (Status.QUEUED, Status.WAITING) and (due or row.inbox_seq > row.seen_seq)
-            if not rests and not row.is_controlled:
+            if (runs is not None and row.run not in runs) or not self._is_due(row, serves.get(row.name)):
                 continue
             if row.stalls and runs is None and not suspects:
                 continue
@@ -349,6 +300,14 @@ class MemoryStore:
             self._rows[row.run] = row
             leases.append(Lease(row, worker, row.fence, "started" if row.fence == 1 else "claimed"))
         return leases
+
+    def _is_due(self, row: RunRow, code: str | None) -> bool:
+        """Say whether a run may be claimed by whoever serves its name with this version."""
+        if code is None or row.owner is not None:
+            return False
+        due = row.due_at is not None and row.due_at <= self.now()
+        rests = row.status in (Status.QUEUED, Status.WAITING) and (due or row.inbox_seq > row.seen_seq)
+        return row.is_controlled or (rests and admits(row.refused, code))
 
     async def register(self, worker: WorkerId, *, lock: str | None, about: Mapping[str, str] = {}) -> None:
         known = self._workers.get(worker, WorkerRow(worker, 0, self.now(), lock, 0, {}, self.now()))
@@ -394,8 +353,7 @@ class MemoryStore:
         return len(freed)
 
     async def acquire(self, lease: Lease, step: str, limit: Limit) -> Turn:
-        row = self._rows.get(lease.row.run)
-        if row is None or row.fence != lease.fence or row.owner != lease.worker:
+        if self._held(lease) is None:
             return LeaseLost()
         turn, woken = self._tickets.acquire(lease, step, limit, self.now())
         self._wake(woken)
@@ -449,42 +407,23 @@ class MemoryStore:
 
     async def list(self, which: RunFilter) -> Sequence[RunRow]:
         def wanted(row: RunRow) -> bool:
-            status = Status.RUNNING if row.owner else row.status
-            asked = ((which.status, status), (which.name, row.name), (which.key, row.key))
-            return (
-                all(want in (None, has) for want, has in asked)
-                and (which.owner is None or (row.owner == which.owner and row.inbox_seq > row.seen_seq))
-                and not (which.open and row.status.terminal)
-                and (not which.unheard or (row.owner is None and row.is_controlled))
-                and (which.posted is None or any(post.key == which.posted for post in self._posts[row.run]))
-                and row.name not in which.but
-                and which.parent in (None, row.parent)
-                and which.labels.items() <= dict(row.labels).items()
-                and (which.before is None or row.run < which.before)
-                and row.run.replace("-", "").startswith(which.prefix)
-            )
+            return wants(which, row, lambda key: any(post.key == key for post in self._posts[row.run]))
 
         rows = sorted(filter(wanted, self._rows.values()), key=lambda row: row.run, reverse=True)
         return rows[: which.limit]
 
     def chunks(self, lease: Lease, chunks: Sequence[NewChunk]) -> Awaitable[bool]:
-        row = self._rows.get(lease.row.run)
-        held = row is not None and row.fence == lease.fence and row.owner == lease.worker
-        if held and row is not None:
+        row = self._held(lease)
+        if row is not None:
             self._chunks[row.run] += [
                 StoredChunk(row.last_seq, row.fence, c.number, c.step, c.attempt, c.offset, self.now(), c.body)
                 for c in chunks
             ]
             self._bells.ring(row.run, moved=False)
-        return _Done(held)
+        return Done(row is not None)
 
     async def blob(self, tenant: str, digest: str) -> bytes:
-        body = self._blobs.get((tenant, digest))
-        if body is None:
-            raise NotFound(f"blob {digest}")
-        if sha256(body).hexdigest() != digest:
-            raise Damaged(run="", seq=None, what=f"blob {digest} does not have the bytes its digest says")
-        return body
+        return self._blobs.read(tenant, digest)
 
     async def delete(self, runs: Sequence[RunId], *, trial: bool = False) -> Deleted:
         rows = [row for run in dict.fromkeys(runs) if (row := self._rows.get(run)) is not None]
@@ -499,15 +438,8 @@ class MemoryStore:
         if gone and not trial:
             point.reached("before")
             for run in gone:
-                for of_run in (
-                    self._rows,
-                    self._entries,
-                    self._posts,
-                    self._chunks,
-                    self._named,
-                    self._shares,
-                    self._words,
-                ):
+                self._blobs.forget(run)
+                for of_run in (self._rows, self._entries, self._posts, self._chunks, self._shares, self._words):
                     of_run.pop(run, None)
             self._consumed = {(run, seq) for run, seq in self._consumed if run in self._rows}
             self._budgets = {(run, name): of for (run, name), of in self._budgets.items() if run in self._rows}
@@ -517,11 +449,7 @@ class MemoryStore:
         return Deleted(gone, kept)
 
     async def sweep(self, before: int) -> int:
-        named = set[tuple[str, str]]().union(*self._named.values())
-        stale = [blob for blob, at in self._touched.items() if at < before and blob not in named]
-        for blob in stale:
-            del self._blobs[blob], self._touched[blob]
-        return len(stale)
+        return self._blobs.sweep(before)
 
     def watch(self, run: RunId | None = None, *, entries: bool = True) -> Bell:
         return self._bells.watch(run, entries=entries)
@@ -543,6 +471,4 @@ class MemoryStore:
         return []
 
     async def close(self) -> None:
-        user: Any = self._user
-        if user is not None:
-            user.close()
+        self._scratch.close()

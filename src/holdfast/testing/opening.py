@@ -4,8 +4,8 @@ from typing import Any, cast
 
 from holdfast.core.errors import InvalidInput, StoreRefused
 from holdfast.engine.app import App
-from holdfast.engine.drive import Surroundings
 from holdfast.engine.log import Log
+from holdfast.engine.surroundings import Surroundings
 from holdfast.runtime import Opening, Runtime
 from holdfast.store.memory import MemoryStore
 from holdfast.store.protocol import Store

@@ -8,28 +8,29 @@ from functools import partial
 from typing import Final
 
 import apsw
-import msgspec
 from msgspec.structs import replace
 
 from holdfast.core import limits
 from holdfast.core.budget import Account
 from holdfast.core.cursor import Cursor
-from holdfast.core.errors import Damaged, StoreError
-from holdfast.core.ids import RunId, WorkerId, id_bytes, id_text, is_id
+from holdfast.core.ids import RunId, WorkerId, id_bytes
 from holdfast.core.limit import Limit
 from holdfast.core.version import CodeVersion
 from holdfast.store.bell import Bell, Bells
 from holdfast.store.clock import Clock, system_clock
 from holdfast.store.protocol import Pending, Transaction
-from holdfast.store.rows import Seal, accounts_of, checked_secret, first_row, read_post
-from holdfast.store.sqlite import beside, creating, deleting, enrolling, forking, guard, leasing, limiting
+from holdfast.store.rows import Seal, accounts_of, checked_secret, first_row
+from holdfast.store.sqlite import beside, checking, creating, deleting, enrolling, forking, guard, leasing, limiting
+from holdfast.store.sqlite import worker as workers
 from holdfast.store.sqlite.commit import CommitOp
 from holdfast.store.sqlite.connection import connect, prepare, translated
 from holdfast.store.sqlite.database import Db
-from holdfast.store.sqlite.fetch import Row, fetch
+from holdfast.store.sqlite.fetch import fetch
+from holdfast.store.sqlite.listening import Listener
 from holdfast.store.sqlite.reading import Reader
 from holdfast.store.sqlite.slots import Slots
-from holdfast.store.sqlite.transaction import call_guarded
+from holdfast.store.sqlite.spare import Spare
+from holdfast.store.sqlite.transacting import transact
 from holdfast.store.sqlite.writer import Do, Writer
 from holdfast.store.value import (
     BaseMoved,
@@ -41,7 +42,6 @@ from holdfast.store.value import (
     Forked,
     KeyTaken,
     Lease,
-    LeaseLost,
     LimitRow,
     NewChunk,
     NewFork,
@@ -57,28 +57,6 @@ from holdfast.store.value import (
     WorkerRow,
 )
 
-_SPARE: Final = 256
-"""Run numbers kept at hand, so that a run can be leased before it is created."""
-_POLL_SECONDS: Final = 0.01
-_WORKERS: Final = """
-    SELECT w.number, w.worker, w.pulse, w.started_at, w.lock, count(r.number), w.about, w.beat_at FROM hf_workers w
-      LEFT JOIN hf_runs r ON r.owner = w.number GROUP BY w.number ORDER BY w.number
-"""
-_BEAT: Final = "UPDATE hf_workers SET pulse = pulse + 1, beat_at = ? WHERE worker = ?"
-_STRAY_KEYS: Final = """
-    SELECT k.key, hex(r.run) FROM hf_runs r LEFT JOIN hf_keys k ON k.tenant = r.tenant AND k.key = r.key
-     WHERE r.key IS NOT NULL AND (k.run, k.name, k.digest, k.conversation)
-        IS NOT (r.run, r.name, r.digest, r.conversation) LIMIT 20
-"""
-_STRAY_ENTRIES: Final = """
-    SELECT DISTINCT run FROM hf_entries
-     WHERE run NOT IN (SELECT number FROM hf_runs) AND run NOT IN (SELECT owner FROM hf_lineage) LIMIT 20
-"""
-_CONSUMED: Final = """
-    SELECT r.run, p.seq, p.kind, p.key, p.control, p.at, p.consumed, p.enc, p.guard, p.body
-      FROM hf_posts p JOIN hf_runs r ON r.number = p.run WHERE p.consumed IS NOT NULL
-"""
-_ABOUT: Final = msgspec.json.Decoder(dict[str, str])
 _STRETCH: Final = 1000
 """How many runs one scrub looks at."""
 _MOST_HELD: Final = 4096
@@ -99,15 +77,13 @@ class SqliteStore:
         self._first: apsw.Connection | None = connection
         self._bells = Bells()
         self._reader = Reader(path, lambda: self._writer.idle, synchronous=synchronous)
-        self._writer = Writer(path, self._connect, self._bells, self._others_wrote)
+        self._writer = Writer(path, self._connect, self._bells, lambda: self._listener.others_wrote())
         self._slots = Slots(self._writer, self._reader, self._bells, clock)
-        self._stood: Mapping[RunId, Row] = {}
         self._held: dict[RunId, tuple[Lease, int | None, Seal]] = {}
-        self._spare: list[int] = []
-        self._refilling = False
+        self._listener = Listener(self._writer, self._reader, self._slots, self._bells, self._held)
+        self._spare = Spare(self._writer)
         self._numbers: dict[WorkerId, int] = {}
         self._scrubbed = 0
-        self._poll: asyncio.Task[None] | None = None
         self._closed = False
 
     @classmethod
@@ -156,12 +132,11 @@ class SqliteStore:
         return done
 
     def create_soon(self, new: NewRun, *, worker: WorkerId) -> tuple[Lease, Pending[Created]] | None:
-        if len(self._spare) < _SPARE // 4:
-            self._refill()
-        if not self._spare or worker not in self._numbers:
+        number = self._spare.take() if worker in self._numbers else None
+        if number is None:
             return None
         at = self._clock()
-        row = replace(first_row(new, self._spare.pop(), claimed=True), owner=worker)
+        row = replace(first_row(new, number, claimed=True), owner=worker)
         numbered = replace(new, row=replace(new.row, number=row.number))
         op = Do(
             lambda db: creating.create(db, numbered, worker, at),
@@ -175,17 +150,6 @@ class SqliteStore:
         op = Do(lambda db: forking.fork(db, new), rings=(None,), settled=lambda db: forking.made(db, new), alone=True)
         done: Created | Existing | BaseMoved = await self._writer.submit(op)
         return done
-
-    def _refill(self) -> None:
-        """Take more run numbers, in the background; one request at a time."""
-        if not self._refilling:
-            self._refilling = True
-            self._writer.submit(Do(lambda db: db.take_numbers(_SPARE))).add_done_callback(self._refilled)
-
-    def _refilled(self, taken: "asyncio.Future[list[int]]") -> None:
-        self._refilling = False
-        if taken.exception() is None:
-            self._spare = taken.result() + self._spare
 
     def commit(self, lease: Lease, change: Commit) -> Pending[Outcome]:
         held = self._held.get(lease.row.run)
@@ -208,32 +172,9 @@ class SqliteStore:
     def transact(
         self, lease: Lease, work: Callable[[Transaction], Commit], *, deadline_seconds: float
     ) -> Awaitable[Outcome]:
-        tried: list[CommitOp] = []
         held = self._held.get(lease.row.run)
         sealed = held[2] if held is not None and held[0] is lease else Seal(lease)
-
-        def run(db: Db) -> Outcome:
-            owner = db.worker_number(lease.worker)
-            if owner is None:
-                return LeaseLost()
-            commit = call_guarded(db.connection, work, deadline_seconds=deadline_seconds)
-            tried.append(CommitOp(lease, commit, owner, sealed))
-            outcome = tried[-1].apply(db)
-            if not isinstance(outcome, Committed):
-                raise _Refused(outcome)
-            return outcome
-
-        def settled(db: Db) -> Outcome | None:
-            return tried[-1].settled(db)
-
-        op = Do(run, rings=(lease.row.run,), settled=settled, alone=True)
-        return self._transacted(self._writer.submit(op))
-
-    async def _transacted(self, future: Awaitable[Outcome]) -> Outcome:
-        try:
-            return await future
-        except _Refused as refused:
-            return refused.outcome
+        return transact(self._writer, lease, sealed, work, deadline_seconds=deadline_seconds)
 
     async def claim(
         self,
@@ -262,18 +203,10 @@ class SqliteStore:
             return leasing.anything_due(connection, serves, self._clock(), suspects)
 
     async def register(self, worker: WorkerId, *, lock: str | None, about: Mapping[str, str] = {}) -> None:
-        at, said = self._clock(), msgspec.json.encode(about).decode()
-
-        def run(db: Db) -> int | None:
-            db.rows(
-                "INSERT INTO hf_workers (worker, pulse, started_at, lock, about, beat_at) VALUES (?, 0, ?, ?, ?, ?) "
-                "ON CONFLICT (worker) DO UPDATE SET about = excluded.about",
-                (worker, at, lock, said, at),
-            )
-            return db.worker_number(worker)
-
-        self._numbers[worker] = await self._writer.submit(Do(run))
-        self._refill()
+        at = self._clock()
+        number = await self._writer.submit(Do(lambda db: workers.register(db, worker, lock, about, at)))
+        self._numbers[worker] = number
+        self._spare.refill()
 
     async def enrol(self, versions: Sequence[CodeVersion]) -> Sequence[CodeVersion]:
         known = {(of.name, of.code): of for name in {new.name for new in versions} for of in await self.versions(name)}
@@ -287,20 +220,19 @@ class SqliteStore:
 
     async def pulse(self, worker: WorkerId) -> bool:
         at = self._clock()
-        changed: int = await self._writer.submit(Do(lambda db: db.changed(_BEAT, (at, worker))))
-        return changed == 1
+        alive: bool = await self._writer.submit(Do(lambda db: workers.beat(db, worker, at)))
+        return alive
 
     def heart(self, worker: WorkerId) -> None:
         return None
 
     async def workers(self) -> Sequence[WorkerRow]:
         with self._reader.one() as connection:
-            rows = fetch(connection, _WORKERS)
+            known, unknown = workers.workers(connection)
             orphans = fetch(connection, leasing.ORPHANS)
-        unknown = [row[0] for row in rows if not is_id(row[1])]
         if orphans or unknown:
             await self._writer.submit(Do(lambda db: leasing.free_orphans(db, unknown), rings=(None,)))
-        return [_worker_row(row) for row in rows if is_id(row[1])]
+        return known
 
     async def scrub(self) -> Sequence[str]:
         with self._reader.one() as connection:
@@ -408,33 +340,7 @@ class SqliteStore:
         return self._slots.rows()
 
     def watch(self, run: RunId | None = None, *, entries: bool = True) -> Bell:
-        if self._poll is None or self._poll.done():
-            self._poll = asyncio.get_running_loop().create_task(self._listen(), name="holdfast listen")
-        return self._bells.watch(run, entries=entries)
-
-    async def _listen(self) -> None:
-        """Ring when another process wrote to the file; ends when nobody listens."""
-        while not self._closed:
-            await asyncio.sleep(_POLL_SECONDS)
-            if not self._bells:
-                return
-            self._writer.look()
-
-    def _others_wrote(self) -> None:
-        """Ring after a commit of another process: for the runs that are waited for, only if they stand elsewhere."""
-        self._bells.ring_but_waiting()
-        # What this process drives moves by its own commits, which ring by themselves.
-        waiting = [run for run in self._bells.waiting() if run not in self._held]
-        stood = self._stood
-        try:
-            self._stood = self._reader.stands(waiting)
-            self._slots.ring()
-        except StoreError:
-            self._bells.ring_all()
-            return
-        for run, stands in self._stood.items():
-            if stood.get(run) != stands:
-                self._bells.ring_moved(run)
+        return self._listener.watch(run, entries=entries)
 
     async def describe(self) -> Mapping[str, str]:
         def look(db: Db) -> dict[str, str]:
@@ -460,45 +366,14 @@ class SqliteStore:
         return self._epoch
 
     async def check(self) -> Sequence[str]:
-        """Return what SQLite itself finds wrong with the file, and which keys and old posts are not as they were."""
         with self._reader.one() as connection:
-            found = [row[0] for row in fetch(connection, "PRAGMA integrity_check(20)") if row[0] != "ok"]
-            keys = fetch(connection, _STRAY_KEYS)
-            entries = fetch(connection, _STRAY_ENTRIES)
-            posts = [(id_text(run), values) for run, *values in fetch(connection, _CONSUMED)]
-        found += [f"entries of run number {number} have no row" for [number] in entries]
-        found += [f"key {key!r} of run {run} does not match the run's row" for key, run in keys]
-        for run, values in posts:
-            try:
-                read_post(run, tuple(values))
-            except Damaged as damaged:
-                found.append(str(damaged))
-        return found
+            return checking.check(connection)
 
     async def close(self) -> None:
         if self._closed:
             return
         await self._writer.close()
         self._closed = True
-        if self._poll is not None:
-            self._poll.cancel()
+        self._listener.close()
         self._reader.close()
         guard.unprotect(self._path)
-
-
-class _Refused(Exception):
-    """Carries a refusal out of a transaction, so that what the user's function wrote is rolled back."""
-
-    def __init__(self, outcome: Outcome) -> None:
-        super().__init__()
-        self.outcome = outcome
-
-
-def _worker_row(values: Row) -> WorkerRow:
-    """Return a worker's row; what damage made of it that cannot be read is left out, and proves nothing."""
-    _, worker, pulse, started_at, lock, leases, said, beat_at = values
-    try:
-        about = _ABOUT.decode(said)
-    except (msgspec.DecodeError, TypeError):
-        about = {}
-    return WorkerRow(worker, pulse, started_at, lock if isinstance(lock, str) else None, leases, about, beat_at)
