@@ -3,6 +3,7 @@
 import asyncio
 import sys
 from typing import Any
+from unittest.mock import AsyncMock
 from urllib.parse import quote
 
 import psycopg
@@ -211,6 +212,27 @@ async def test_who_stands_behind_his_own_questions_is_not_told_that_the_store_is
     await store.close()
     assert [row and row.run for row in found] == 9 * [run.row.run]
     assert waiting_for_the_pool == 0
+
+
+async def test_a_question_that_is_called_off_is_answered_to_nobody(
+    postgres_address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that wakes calls off its look at the inbox; to call off the server too takes a connection of its own."""
+    store = await PostgresStore.open(f"{postgres_address}&pool=1")
+    run = a_run(store)
+    await store.create(run)
+    await store.inbox(run.row.run)
+    called_off: list[object] = []
+    monkeypatch.setattr(psycopg.AsyncConnection, "_try_cancel", AsyncMock(side_effect=called_off.append))
+    for turns in range(30):
+        asked = asyncio.ensure_future(store.inbox(run.row.run))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        asked.cancel()
+        await asyncio.wait([asked])
+    assert await store.inbox(run.row.run) == []
+    await store.close()
+    assert not called_off
 
 
 async def test_who_is_declared_dead_while_it_claims_holds_nothing(postgres_address: str) -> None:

@@ -80,6 +80,8 @@ _WAITING: Final = f"""
 logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())
 _SNAPSHOT: Final = b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _AGAIN_SECONDS: Final = (0.05, 0.2, 0.5, 1.0)
+_CLOSE_SECONDS: Final = 1.0
+"""How long a store that is closed waits for answers that nobody waits for any more."""
 
 
 class Reader:
@@ -94,9 +96,14 @@ class Reader:
         self._opened = False
         # To stand behind one's own questions is not to be without an answer, so the pool itself is never waited for.
         self._turns = asyncio.Semaphore(address.pool)
+        self._asked: set[asyncio.Task[Any]] = set()
 
     async def close(self) -> None:
         """Let go of every connection."""
+        if self._asked:
+            _, late = await asyncio.wait(self._asked, timeout=_CLOSE_SECONDS)
+            for task in late:
+                task.cancel()
         if self._opened:
             await self._pool.close()
 
@@ -112,7 +119,17 @@ class Reader:
                     yield connection
 
     async def ask(self, question: Callable[[Async], Awaitable[T]]) -> T:
-        """Ask on a connection of the pool's, again if the server went away; so it must be what may be repeated."""
+        """Ask on a connection of the pool's, again if the server went away; so it must be what may be repeated.
+
+        Who is cancelled meanwhile does not wait for the answer, but it is read to its end: a connection whose question
+        is called off is lost, and calling it off takes another.
+        """
+        task = asyncio.ensure_future(self._answer(question))
+        self._asked.add(task)
+        task.add_done_callback(self._asked.discard)
+        return await asyncio.shield(task)
+
+    async def _answer(self, question: Callable[[Async], Awaitable[T]]) -> T:
         for pause in _AGAIN_SECONDS:
             async with self.connection() as connection:
                 try:
