@@ -12,6 +12,7 @@ from holdfast.core.signal import Signal
 from holdfast.core.status import Effect
 from holdfast.core.token import make_token
 from holdfast.engine.drive import Drive
+from holdfast.engine.forgotten import noted
 from holdfast.engine.verb import Verb, decision_of
 from holdfast.journal import replay as r
 from holdfast.store.value import Post
@@ -39,6 +40,7 @@ class Callback(Generic[T]):
         # Without the token: what is printed ends in logs.
         return f"<callback {self._step}>"
 
+    @noted
     async def result(self) -> T:
         """Return what the token brought: a decision, or the signal's value; None when the wait expired before."""
         verb = self._verb("a wait", "result", self._step, kept=False)

@@ -21,6 +21,7 @@ from holdfast.engine.budget import Purse
 from holdfast.engine.catchup import CatchUp
 from holdfast.engine.chunks import Chunks
 from holdfast.engine.family import farewells
+from holdfast.engine.forgotten import Calls
 from holdfast.engine.function import Durable, StepCode
 from holdfast.engine.inbox import answers
 from holdfast.engine.outbox import Outbox
@@ -81,6 +82,7 @@ class Drive:
         self.continued: e.RunContinued | None = None
         """What the last generation was begun with, after the first."""
         self.chunks: Chunks | None = None
+        self.calls = Calls()
         self.stopping = False
         self.handing = False
         """True once the run is to be left: at its next entry that leaves no effect under way."""

@@ -19,6 +19,7 @@ from holdfast.core.status import Effect, Status
 from holdfast.engine.branches import Branch
 from holdfast.engine.drive import Drive
 from holdfast.engine.family import cancel_post
+from holdfast.engine.forgotten import noted
 from holdfast.engine.function import Durable
 from holdfast.engine.inbox import answers
 from holdfast.engine.payload import load_value, store_value
@@ -307,6 +308,7 @@ class Child(Generic[R]):
     def __repr__(self) -> str:
         return f"<child {self.id}>"
 
+    @noted
     async def result(self) -> R:
         """Return what the child returned, once it has ended.
 
@@ -339,6 +341,7 @@ class Child(Generic[R]):
             raise drive.refuse(Diverged(seq=settled.seq, recorded=f"{self._step!r}", asked=asked)) from error
         return value
 
+    @noted
     async def signal(self, signal: Signal[Any], value: Any = None) -> None:
         """Send the child a signal; once, however often this run is resumed."""
         body, _ = signal.codec.round_trip(value, f"signal {signal.name}")
@@ -349,6 +352,7 @@ class Child(Generic[R]):
         )  # fmt: skip
         await self._send("signal", post, [signal.name, Raw(body)])
 
+    @noted
     async def cancel(self, reason: str = "") -> None:
         """Ask for the child's end; its `result` tells when it has come."""
         await self._send("cancel", cancel_post(self.id, reason), [self.id, reason])
