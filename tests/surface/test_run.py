@@ -251,7 +251,7 @@ def test_a_run_whose_code_changed_waits_for_the_old_code_and_then_goes_on(shell:
 
 
 @pytest.mark.parametrize(
-    ("given", "status"), [("0199f3a2", 3), ("00000000-0000-7000-8000-000000000000", 3), ("short", 2)]
+    ("given", "status"), [("0199f3a2", 3), ("00000000-0000-7000-8000-000000000000", 3), ("short", 3)]
 )
 def test_resuming_what_is_not_there_starts_nothing(shell: Shell, given: str, status: int) -> None:
     """--resume goes on with a run or says that there is none."""

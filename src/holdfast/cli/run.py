@@ -26,7 +26,7 @@ from holdfast.client.protocol import Client, Question, RunInfo
 from holdfast.core.budget import STEPS
 from holdfast.core.errors import InvalidInput, NotFound, StoreUnavailable
 from holdfast.core.ids import RunId
-from holdfast.core.status import Status
+from holdfast.core.status import Effect, Status
 from holdfast.runtime import Opening, Runtime
 from holdfast.stream.event import Event
 
@@ -145,6 +145,8 @@ class Going:
     run: RunId | None = None
     _seen: str | int = 0
     _doubted: str | None = None
+    _under_way: dict[str, None] = field(default_factory=dict)
+    """The `once` steps with an intent and no outcome."""
     _asked: Sequence[Question] = ()
     _held: RunInfo | None = None
     _watch: Stopwatch = field(default_factory=Stopwatch)
@@ -233,6 +235,10 @@ class Going:
         self._seen = event.id or self._seen
         if isinstance(event, ev.RunParked):
             self._doubted = event.step if event.reason == "doubt" else None
+        if isinstance(event, ev.StepStarted) and event.effect is Effect.ONCE:
+            self._under_way[event.step] = None
+        elif isinstance(event, ev.StepCompleted | ev.StepFailed | ev.StepResolved):
+            self._under_way.pop(event.step, None)
         return self._watch.took(event)
 
     async def _tell(self, client: Client, *, follow: bool) -> None:
@@ -255,7 +261,15 @@ class Going:
         again = self.asked.again(self.surface, self.run)
         what = f"run {self.run} keeps what it recorded" if self.run is not None else "nothing was started"
         hint = f"Go on with it:\n  {again}"
-        self.surface.fail("interrupted", what, hint=hint, word="interrupted", run=self.run, resume=again)
+        ways: list[str] = []
+        for step in self._under_way:
+            what += f"; step {step} may or may not have happened"
+            resolve = self.surface.command("resolve", str(self.run), step)
+            ways += [f"{resolve} --value JSON", f"{resolve} --not-done"]
+        if ways:
+            hint = "\n  ".join([f"Look whether it happened. {hint}\nIf it then waits for your word:", *ways])
+        data = {"run": self.run, "in_doubt": list(self._under_way), "resolve": ways, "resume": again}
+        self.surface.fail("interrupted", what, hint=hint, word="interrupted", **data)
         return Exit.INTERRUPTED
 
     def advise(self, error: StoreUnavailable) -> None:
