@@ -23,6 +23,7 @@ from holdfast.store.protocol import Transaction
 
 Args = TypeVarTuple("Args")
 R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 F = TypeVar("F", bound=Callable[..., Any])
 
 _SPEC: Final = "__holdfast_step__"
@@ -254,11 +255,11 @@ def _injected(parameters: list[inspect.Parameter], hints: dict[str, Any]) -> str
     return "step" if hint is Step or get_origin(hint) is Step else None
 
 
-class Durable(Generic[R, *Args]):
+class Durable(Generic[R_co, *Args]):
     """A function whose runs survive; made by `@hf.durable`. Calling it directly calls the plain function."""
 
     def __init__(
-        self, function: Callable[..., Awaitable[R]], *, name: str | None = None, aliases: Sequence[str] = ()
+        self, function: Callable[..., Awaitable[R_co]], *, name: str | None = None, aliases: Sequence[str] = ()
     ) -> None:
         if not inspect.iscoroutinefunction(function):
             raise InvalidInput(f"@hf.durable wants an `async def` function, not {function!r}")
@@ -275,7 +276,7 @@ class Durable(Generic[R, *Args]):
             raise InvalidInput(f"{self.name}: a durable function's parameters are named; those before a `/` are not")
         self.parameters = parameters[1:]
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Awaitable[R]:
+    def __call__(self, *args: Any, **kwargs: Any) -> Awaitable[R_co]:
         return self.function(*args, **kwargs)
 
     def __repr__(self) -> str:

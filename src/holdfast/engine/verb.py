@@ -31,7 +31,7 @@ from holdfast.store.value import NewPost, Post
 if TYPE_CHECKING:
     from holdfast.engine.context import Context
 
-R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 _ARGS: Final = Codec(dict[str, Any])
 _ANY: Final = Codec(Any)
 _UNDER_WAY: Final = (*r.CLOSED, r.Spawned, r.Waiting, r.Asked)
@@ -299,7 +299,7 @@ class Verb:
         return entry
 
 
-class Child(Generic[R]):
+class Child(Generic[R_co]):
     """A handle to a child run."""
 
     def __init__(self, verb: Callable[..., Verb], drive: Drive, child: RunId, step: str, codec: Codec) -> None:
@@ -309,7 +309,7 @@ class Child(Generic[R]):
         return f"<child {self.id}>"
 
     @noted
-    async def result(self) -> R:
+    async def result(self) -> R_co:
         """Return what the child returned, once it has ended.
 
         Raises:
@@ -329,11 +329,13 @@ class Child(Generic[R]):
     def _settlement(self) -> e.ChildSettled | None:
         return self._drive.replay.settlement(self._step) or self._drive.settled.get(self._step)
 
-    async def _load(self, settled: e.ChildSettled) -> R:
+    async def _load(self, settled: e.ChildSettled) -> R_co:
         drive, what = self._drive, f"the result of run {self.id}"
         tenant = drive.lease.row.tenant
         try:
-            value: R = await drive.answer(load_value(drive.store, tenant, self._codec, settled.raw, settled.blob, what))
+            value: R_co = await drive.answer(
+                load_value(drive.store, tenant, self._codec, settled.raw, settled.blob, what)
+            )
         except (Damaged, NotFound) as error:
             raise drive.refuse(Damaged(run=drive.lease.row.run, seq=None, what=f"{what}: {error}")) from error
         except InvalidValue as error:
