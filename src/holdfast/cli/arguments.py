@@ -10,6 +10,7 @@ from msgspec import Raw
 from holdfast.cli.target import Function
 from holdfast.core.codec import encode
 from holdfast.core.errors import InvalidInput, InvalidValue
+from holdfast.core.plural import counted, given, listed
 
 
 def read_arguments(function: Function, texts: Sequence[str]) -> dict[str, Any]:
@@ -20,7 +21,9 @@ def read_arguments(function: Function, texts: Sequence[str]) -> dict[str, Any]:
     """
     parameters = function.parameters
     if len(texts) > len(parameters):
-        raise _refused(function, f"{function.name} takes {len(parameters)} argument(s), but {len(texts)} were given")
+        raise _refused(
+            function, f"{function.name} takes {counted(len(parameters), 'argument')}, but {given(len(texts))}"
+        )
     named = {
         parameter.name: _argument(function, parameter, text) for parameter, text in zip(parameters, texts, strict=False)
     }
@@ -67,7 +70,7 @@ def read_input(function: Function, text: str) -> dict[str, Any]:
 def _complete(function: Function, named: dict[str, Any]) -> dict[str, Any]:
     missing = [p.name for p in function.parameters if p.default is p.empty and p.name not in named]
     if missing:
-        raise _refused(function, f"{function.name} misses its argument(s) {', '.join(missing)}")
+        raise _refused(function, f"{function.name} misses its {listed('argument', missing)}")
     return named
 
 

@@ -15,6 +15,7 @@ from holdfast.core.codec import Codec, canonical
 from holdfast.core.errors import InvalidInput, InvalidValue
 from holdfast.core.ids import checked_text
 from holdfast.core.limit import Limit
+from holdfast.core.plural import counted, given, listed
 from holdfast.core.retry import Retry, checked_exceptions, checked_seconds
 from holdfast.core.status import Effect
 from holdfast.core.stepkey import encode_name
@@ -313,10 +314,10 @@ class Durable(Generic[R_co, *Args]):
         """
         names = [p.name for p in self.parameters]
         if len(args) > len(names):
-            raise InvalidInput(f"{self.name} takes {len(names)} argument(s), but {len(args)} were given")
+            raise InvalidInput(f"{self.name} takes {counted(len(names), 'argument')}, but {given(len(args))}")
         missing = [p.name for p in self.parameters[len(args) :] if p.default is p.empty]
         if missing:
-            raise InvalidInput(f"{self.name} misses its argument(s) {', '.join(missing)}")
+            raise InvalidInput(f"{self.name} misses its {listed('argument', missing)}")
         return dict(zip(names, args, strict=False))
 
     def encode_input(self, named: dict[str, Any]) -> bytes:
