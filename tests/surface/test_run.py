@@ -294,3 +294,15 @@ async def narrow(ctx: hf.Context) -> int:
         resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))
     return len(await ctx.step(made, 100_000))
 """
+
+
+def test_a_wrong_argument_is_refused_with_a_command_that_works(shell: Shell) -> None:
+    """The example in the hint can be copied, and arguments by name are told where they belong."""
+    for words in (["program.py:count", '{"a": 1}'], ["program.py:greet"], ["program.py:count", "--input", '{"a": 1}']):
+        ran = shell("run", *words)
+        assert ran.status == 2
+        assert "It takes: " in ran.err
+        example = ran.err.splitlines()[-1].strip()
+        assert shell.copied(example).status == 0
+    ran = shell("run", "program.py:count", '{"number": 5}', "--json")
+    assert "--input '{\"number\": 5}'" in ran.error["hint"]

@@ -11,7 +11,7 @@ import click
 from rich.text import Text
 
 from holdfast import events as ev
-from holdfast.cli.arguments import read_arguments, read_input
+from holdfast.cli.arguments import example_of, read_arguments, read_input
 from holdfast.cli.budget import given_budget
 from holdfast.cli.completion import complete_file, complete_key
 from holdfast.cli.detach import delay_of, start_detached
@@ -105,8 +105,7 @@ def run(surface: Surface, *, target: str, input_: str | None, **written: Any) ->
         program = load_target(target)
         named: dict[str, Any] = {}
         if asked.resume is None:
-            function = program.function
-            named = read_arguments(function, asked.args) if input_ is None else read_input(function, input_)
+            named = _read(surface, asked, program, input_)
         if asked.detach:
             with redirect_stdout(out):
                 return asyncio.run(start_detached(surface, program, named, written=target, **asked.options))
@@ -119,6 +118,18 @@ def run(surface: Surface, *, target: str, input_: str | None, **written: Any) ->
             going.advise(error)
             raise
     return going.ended(info)
+
+
+def _read(surface: Surface, asked: Asked, program: Target, text: str | None) -> dict[str, Any]:
+    """Return the arguments that were given, or refuse them with a command that would be taken."""
+    function = program.function
+    try:
+        return read_arguments(function, asked.args) if text is None else read_input(function, text)
+    except InvalidInput as error:
+        words = example_of(function)
+        if words is not None:
+            error.hint += f"\nFor example:\n  {surface.command('run', asked.target, *words)}"
+        raise
 
 
 def _check(asked: Asked) -> None:

@@ -17,8 +17,10 @@ from holdfast.core.ids import checked_text
 from holdfast.core.limit import Limit
 from holdfast.core.plural import counted, given, listed
 from holdfast.core.retry import Retry, checked_exceptions, checked_seconds
+from holdfast.core.sample import sample_of
 from holdfast.core.status import Effect
 from holdfast.core.stepkey import encode_name
+from holdfast.engine.misfit import misfit
 from holdfast.engine.step import Step
 from holdfast.store.protocol import Transaction
 
@@ -302,6 +304,15 @@ class Durable(Generic[R_co, *Args]):
         """The codec of what the function returns."""
         return Codec(_hints(self.function).get("return", Any))
 
+    @functools.cached_property
+    def _needed(self) -> set[str]:
+        return {p.name for p in self.parameters if p.default is p.empty}
+
+    def sample(self) -> dict[str, bytes] | None:
+        """Return arguments as JSON that would be taken, those without a default; None where one is not known."""
+        known = {name: sample_of(self._types[name]) for name in self._types if name in self._needed}
+        return {name: body for name, body in known.items() if body is not None} if None not in known.values() else None
+
     def takes_first(self, kind: type) -> bool:
         """Say whether the first parameter behind the context is annotated `kind`."""
         return bool(self.parameters) and _hints(self.function).get(self.parameters[0].name) is kind
@@ -314,11 +325,16 @@ class Durable(Generic[R_co, *Args]):
         """
         names = [p.name for p in self.parameters]
         if len(args) > len(names):
-            raise InvalidInput(f"{self.name} takes {counted(len(names), 'argument')}, but {given(len(args))}")
+            raise self._refused(f"{self.name} takes {counted(len(names), 'argument')}, but {given(len(args))}")
         missing = [p.name for p in self.parameters[len(args) :] if p.default is p.empty]
         if missing:
-            raise InvalidInput(f"{self.name} misses its {listed('argument', missing)}")
+            raise self._refused(f"{self.name} misses its {listed('argument', missing)}")
         return dict(zip(names, args, strict=False))
+
+    def _refused(self, message: str) -> InvalidInput:
+        error = InvalidInput(message)
+        error.hint = f"It takes: {self.name}({', '.join(str(p) for p in self.parameters)})"
+        return error
 
     def encode_input(self, named: dict[str, Any]) -> bytes:
         """Return the stored form of the input, checked to come back as it is.
@@ -330,7 +346,11 @@ class Durable(Generic[R_co, *Args]):
         for name, value in named.items():
             if name not in known:
                 raise InvalidInput(f"{self.name} has no parameter {name!r}")
-            known[name].round_trip(value, f"argument {name!r} of {self.name}")
+            try:
+                known[name].round_trip(value, f"argument {name!r} of {self.name}")
+            except InvalidValue as error:
+                wanted = {each: known[each] for each in known if each in named or each in self._needed}
+                raise misfit(self.name, name, wanted, value, error) from error.__cause__
         return canonical(named, f"the input of {self.name}")
 
     def decode_input(self, body: bytes | Raw) -> dict[str, Any]:
