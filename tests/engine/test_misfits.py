@@ -92,7 +92,8 @@ class Cat(msgspec.Struct, tag="cat"):
     "annotation",
     [
         int, str, bool, float, None, Any, int | None, list[int], set[str], tuple[int, str], tuple[int, ...],
-        dict[str, int], dict[int, list[Order]], datetime, Colour, Literal["a", 1], Pair, Form, Cat, Order, Cat | None, bytes,
+        dict[str, int], dict[int, list[Order]], datetime, Colour, Literal["a", 1], Pair, Form, Cat, Order,
+        Cat | None, bytes,
     ],
     ids=str,
 )  # fmt: skip
