@@ -2,11 +2,12 @@
 
 import functools
 import inspect
+import operator
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from hashlib import sha256
-from typing import Any, Final, Generic, TypeVar, TypeVarTuple, get_origin, get_type_hints, overload
+from typing import Any, Final, Generic, TypeVar, TypeVarTuple, get_args, get_origin, get_type_hints, overload
 
 from msgspec import Raw
 
@@ -18,7 +19,7 @@ from holdfast.core.limit import Limit
 from holdfast.core.plural import counted, given, listed
 from holdfast.core.retry import Retry, checked_exceptions, checked_seconds
 from holdfast.core.sample import sample_of
-from holdfast.core.status import Effect
+from holdfast.core.status import Effect, NotDone
 from holdfast.core.stepkey import encode_name
 from holdfast.engine.misfit import misfit
 from holdfast.engine.step import Step
@@ -207,6 +208,16 @@ def look_at(function: Callable[..., Any]) -> StepCode:
     return _step_code(function)
 
 
+def _result_type(annotation: Any) -> Any:
+    """Return the type of what is stored: a `verify` may say NOT_DONE instead of a result, which never is."""
+    if annotation is NotDone:
+        return Any
+    kinds = get_args(annotation)
+    if NotDone not in kinds:
+        return annotation
+    return functools.reduce(operator.or_, [kind for kind in kinds if kind is not NotDone])
+
+
 @functools.lru_cache(maxsize=4096)
 def _step_code(function: Callable[..., Any]) -> StepCode:
     target = function if inspect.isroutine(function) else getattr(function, "__call__", function)  # noqa: B004
@@ -229,7 +240,7 @@ def _step_code(function: Callable[..., Any]) -> StepCode:
         parameters=tuple(p.name for p in parameters if p.kind is not p.VAR_POSITIONAL and p.kind is not p.VAR_KEYWORD),
         variadic=any(p.kind is p.VAR_POSITIONAL for p in parameters) or not parameters,
         policy=policy,
-        own_codec=Codec(policy.returns if policy.returns is not None else hints.get("return", Any)),
+        own_codec=Codec(policy.returns if policy.returns is not None else _result_type(hints.get("return", Any))),
         aliases=policy.aliases,
         simple=is_async and inject is None and policy is _NOTHING_SAID,
     )
