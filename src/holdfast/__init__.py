@@ -21,7 +21,7 @@ from holdfast.core.errors import (
 from holdfast.core.limit import Limit
 from holdfast.core.retry import Retry
 from holdfast.core.signal import Decision, Signal
-from holdfast.core.status import NOT_DONE, Effect, Status
+from holdfast.core.status import NOT_DONE, Effect, NotDone, Status
 from holdfast.engine.app import App
 from holdfast.engine.context import Context
 from holdfast.engine.function import durable, step
@@ -59,6 +59,7 @@ __all__ = [
     "HoldfastError",
     "InDoubt",
     "Limit",
+    "NotDone",
     "NotFound",
     "Retry",
     "Run",

@@ -479,6 +479,7 @@ class Opening:
             await self._runtime.close()
 
     def __enter__(self) -> Runtime:
+        refuse_in_loop("a plain `with hf.open(...)`", "`async with hf.open(...)`")
         from anyio.from_thread import start_blocking_portal  # lazy: only plain code needs a loop in a thread
 
         portal = self._plain.enter_context(start_blocking_portal("asyncio"))
@@ -506,6 +507,17 @@ def open(
     return Opening(store, app, work=work, concurrency=concurrency)
 
 
+def refuse_in_loop(what: str, instead: str) -> None:
+    """Refuse what would block the event loop that it is called in, and with it the runs there.
+
+    Raises:
+        Misuse: one is running in this thread.
+    """
+    with suppress(RuntimeError):
+        asyncio.get_running_loop()
+        raise Misuse(f"{what} is for plain code; in async code use {instead}")
+
+
 def run(
     what: Durable[R, *Args], /, *args: *Args, key: Key | None = None, store: str | None = None,
     budget: Budget | None = None,
@@ -517,9 +529,7 @@ def run(
     Raises:
         RunError: the run failed, or rests where only a person or other code can help.
     """
-    with suppress(RuntimeError):
-        asyncio.get_running_loop()
-        raise Misuse("hf.run is for plain code; in async code use `await runtime.run(...)`")
+    refuse_in_loop("hf.run", "`await runtime.run(...)`")
     return asyncio.run(_run_alone(what, args, key, store, budget))
 
 

@@ -108,7 +108,7 @@ async def test_errors_are_raised_by_place_or_stand_in_their_place(stage: Stage) 
         life = await (await runtime.get(run.id)).result(timeout=20)
     assert lives == [life, life]
     assert (life[0], life[2]) == ("0", "2")
-    assert "step 0/map#1.2/picky#1 failed after 1 attempt(s): ValueError: no 1" in life[1]
+    assert "step 0/map#1.2/picky#1 failed after 1 attempt: ValueError: no 1" in life[1]
     assert life[4] == "0/map#2.2/picky#1 ['1 more of 4 branches failed']"
 
 

@@ -179,6 +179,13 @@ class TestPlain:
         with hf.open(store, work=False) as runtime:
             assert runtime.wait(runtime.client.workers()) == []
 
+    async def test_a_plain_with_in_a_running_loop_is_refused_before_anything_is_opened(self, tmp_path: Path) -> None:
+        """It would block the loop; what is awaited inside it would belong to another one."""
+        for opened in (hf.open(f"sqlite:///{tmp_path}/no.db"), hf.testing.open(store=f"sqlite:///{tmp_path}/no.db")):
+            with pytest.raises(Misuse, match=r"async with hf\.open"), opened:
+                raise AssertionError("it was opened")
+        assert list(tmp_path.iterdir()) == []
+
     async def test_wait_and_iterate_are_for_plain_code(self) -> None:
         """In async code there is `await`."""
         async with hf.open("memory://") as runtime:

@@ -97,7 +97,13 @@ class Shell:
 
     def start(self, *words: str, environment: dict[str, str] | None = None) -> "Started":
         """Start a process that can be killed."""
-        command = [sys.executable, "-m", "holdfast", *words]
+        return self._start([sys.executable, "-m", "holdfast", *words], environment)
+
+    def start_python(self, program: str) -> "Started":
+        """Start a program of the folder."""
+        return self._start([sys.executable, program], None)
+
+    def _start(self, command: list[str], environment: dict[str, str] | None) -> "Started":
         process = subprocess.Popen(
             command, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             env={**os.environ, **(environment or {})}, preexec_fn=_hear_interrupts,

@@ -159,7 +159,7 @@ def test_what_nobody_asks_is_not_found(asking: Shell) -> None:
     assert asking("answer", f"{question}9", "--yes").status == 3
     assert asking("answer", run, "--yes").status == 3
     assert asking("answer", "00000000-0000-7000-8000-000000000000", "--yes").status == 3
-    assert asking("answer", "nonsense", "--yes").status == 2
+    assert asking("answer", "nonsense", "--yes").status == 3
 
 
 def test_without_a_terminal_a_decision_must_be_said(asking: Shell) -> None:

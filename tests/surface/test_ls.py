@@ -3,6 +3,8 @@
 import shlex
 import signal
 
+import pytest
+
 from tests.surface.command import Shell, run_ids
 
 
@@ -96,3 +98,44 @@ def test_a_long_reason_is_cut_and_the_id_never_is(shell: Shell) -> None:
     assert line.startswith(run)
     assert len(line) <= 160
     assert line.endswith("…")
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_on_a_narrow_screen_key_and_reason_stand_below_the_run(
+    shell: Shell, columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Id and key can be copied, and the reason be read, however narrow the screen is; no line is wrapped for it."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    key = "a-rather-long-key-of-an-order-of-2026"
+    run = shell("run", "program.py:pay", "5", "--key", key, "--json").error["run"]
+    shell("run", "program.py:count", "1")
+    head, *lines = shell("ls").out.splitlines()
+    assert head.split() == ["RUN", "NAME", "STATUS", "AGE"]
+    assert len(lines) == 3
+    assert lines[0].split()[1:3] == ["count", "completed"]
+    assert lines[1].startswith(f"{run}  pay    waiting")
+    assert lines[2].startswith(f"  key {key}  doubt: step")
+    assert len(lines[2]) <= columns
+    assert len(shell("ls", "-q").out.splitlines()) == 2
+
+
+def test_where_everything_fits_a_run_is_one_line(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A short key and no reason need no second line, at 80 columns neither."""
+    monkeypatch.setenv("COLUMNS", "80")
+    shell("run", "program.py:count", "1", "--key", "k1")
+    head, line = shell("ls").out.splitlines()
+    assert head.split()[-1] == "KEY"
+    assert line.endswith("k1")
+
+
+def test_a_long_name_gives_way_to_the_rest(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The id, the status and the age stay on the screen."""
+    monkeypatch.setenv("COLUMNS", "80")
+    code = (
+        "import holdfast as hf\n\n@hf.durable\nasync def " + "long_" * 12 + "(ctx: hf.Context) -> int:\n    return 1\n"
+    )
+    (shell.folder / "long.py").write_text(code)
+    shell("run", "long.py")
+    line = shell("ls").out.splitlines()[1]
+    assert len(line) <= 80
+    assert "…  completed  " in line

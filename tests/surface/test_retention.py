@@ -129,7 +129,8 @@ def test_what_is_no_archive_is_told_from_a_damaged_one(shell: Shell) -> None:
         assert ran.status == 2
         assert "is not an archive" in ran.err
         assert "gc --archive" in ran.err
-    assert shell("verify", "nothing.jsonl").status == 2
+    missing = shell("verify", "nothing.jsonl")
+    assert (missing.status, "no such file" in missing.err) == (3, True)
     assert shell("tail", "12345678", "--archive", "nothing.jsonl").status == 2
     run = a_run(shell)
     assert shell("show", "00000000", "--archive", keep(shell, run)).status == 3

@@ -143,9 +143,9 @@ def test_an_app_is_used_where_a_module_has_one(shell: Shell) -> None:
         (["program.py"], "  program.py:greet"),
         (["program.py:nobody"], "no durable function 'nobody'"),
         (["program.py:nobody"], "  program.py:count"),
-        (["program.py:count"], "count misses its argument(s) number"),
+        (["program.py:count"], "count misses its argument number"),
         (["program.py:count", "x"], "'x' does not fit the parameter number: int"),
-        (["program.py:count", "1", "2", "3"], "count takes 2 argument(s), but 3 were given"),
+        (["program.py:count", "1", "2", "3"], "count takes 2 arguments, but 3 were given"),
         (["program.py:count", "1", "2", "3"], "It takes: count(number: int, times: int = 2)"),
         (["program.py:count", "--input", "{bad"], "--input is not JSON"),
         (["program.py:count", "--input", "[1]"], "--input must be an object"),
@@ -251,7 +251,7 @@ def test_a_run_whose_code_changed_waits_for_the_old_code_and_then_goes_on(shell:
 
 
 @pytest.mark.parametrize(
-    ("given", "status"), [("0199f3a2", 3), ("00000000-0000-7000-8000-000000000000", 3), ("short", 2)]
+    ("given", "status"), [("0199f3a2", 3), ("00000000-0000-7000-8000-000000000000", 3), ("short", 3)]
 )
 def test_resuming_what_is_not_there_starts_nothing(shell: Shell, given: str, status: int) -> None:
     """--resume goes on with a run or says that there is none."""
@@ -294,3 +294,15 @@ async def narrow(ctx: hf.Context) -> int:
         resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))
     return len(await ctx.step(made, 100_000))
 """
+
+
+def test_a_wrong_argument_is_refused_with_a_command_that_works(shell: Shell) -> None:
+    """The example in the hint can be copied, and arguments by name are told where they belong."""
+    for words in (["program.py:count", '{"a": 1}'], ["program.py:greet"], ["program.py:count", "--input", '{"a": 1}']):
+        ran = shell("run", *words)
+        assert ran.status == 2
+        assert "It takes: " in ran.err
+        example = ran.err.splitlines()[-1].strip()
+        assert shell.copied(example).status == 0
+    ran = shell("run", "program.py:count", '{"number": 5}', "--json")
+    assert "--input '{\"number\": 5}'" in ran.error["hint"]

@@ -44,4 +44,4 @@ def test_an_unknown_run_is_not_found(shell: Shell) -> None:
     """There is nothing to verify where there is no run."""
     shell("run", "program.py:count", "1")
     assert shell("verify", "00000000-0000-7000-8000-000000000000").status == 3
-    assert shell("verify", "?").status == 2
+    assert shell("verify", "?").status == 3

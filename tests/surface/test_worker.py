@@ -98,6 +98,14 @@ def test_a_worker_takes_over_from_the_dead_and_says_so(gated: Yard) -> None:
     assert ran.out == ""
 
 
+def test_a_worker_that_died_with_nothing_in_hand_is_not_told_of(gated: Yard) -> None:
+    """That no run was taken over is no news, for people and programs."""
+    a_worker(gated, "gated.py").end(signal.SIGKILL)
+    ran = a_worker(gated, "gated.py").end(signal.SIGTERM)
+    assert "took over" not in ran.err
+    assert "left" in ran.err
+
+
 def test_sigterm_hands_every_run_over_and_exits_with_0(gated: Yard) -> None:
     """A deploy: the step under way is recorded, the next one is another worker's, and nothing is repeated."""
     run = interrupted(gated)

@@ -1,6 +1,6 @@
 """Calls that a type checker accepts, with the types that come out; never run."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, assert_type
@@ -151,3 +151,50 @@ async def wait(ctx: hf.Context) -> None:
     assert_type(child, hf.Child[dict[str, int]])
     assert_type(await child.result(), dict[str, int])
     await child.signal(paid, 3)
+
+
+sent = hf.Signal("sent", str)
+any_of_them: Sequence[hf.Signal[object]] = [paid, sent]
+
+
+@hf.durable
+async def is_big(ctx: hf.Context, customer: str, limit: int) -> bool:
+    """Another function with the same arguments."""
+    return limit > 3
+
+
+def find_payment(order: str) -> str | hf.NotDone:
+    """A verify that may find nothing."""
+    return {"A1": "payment 1"}.get(order, hf.NOT_DONE)
+
+
+@hf.step(effect="once", verify=find_payment)
+def pay_order(order: str) -> str:
+    """A step that is looked up when it is in doubt."""
+    return order
+
+
+async def mix(ctx: hf.Context) -> str:
+    """What is received or returned may be taken for something wider."""
+    told = f"{await ctx.receive(paid)} {await ctx.receive(paid, timeout=3)} {await ctx.run(onboard, 'acme', 3)}"
+    for signal in (paid, sent):
+        told += f"{await ctx.receive(signal)}"
+    for each in any_of_them:
+        told += f"{await ctx.receive(each)}"
+    for child in [await ctx.spawn(onboard, "acme", 3), await ctx.spawn(is_big, "acme", 3)]:
+        told += f"{await child.result()}"
+    assert_type(await ctx.step(pay_order, "A1"), str)
+    return told
+
+
+async def mix_runs(runtime: hf.Runtime) -> None:
+    """Runs of several functions go through the same hands."""
+    for function in (onboard, is_big):
+        print(await runtime.run(function, "acme", 3))
+    for run in [await runtime.start(onboard, "acme", 3), await runtime.start(without_arguments)]:
+        print(await run.result())
+    one: hf.Run[object] = await runtime.start(is_big, "acme", 3)
+    await one.signal(paid, 3)
+    await one.signal(paid)
+    await one.signal(said, {"any": "thing"})
+    await one.signal("paid", 3)

@@ -1,7 +1,7 @@
 """Calls that a type checker must refuse, one per marked line; never run."""
 
 import holdfast as hf
-from tests.typing.right import Pool, at_a_tick_with, book, count, load, onboard, pay, without_arguments
+from tests.typing.right import Pool, at_a_tick_with, book, count, load, onboard, paid, pay, sent, without_arguments
 
 
 @hf.durable
@@ -20,6 +20,8 @@ async def careless(ctx: hf.Context, customer: str) -> str:
     await ctx.step(load, customer, 3, retry=3)  # wrong: not a Retry
     await ctx.step(load, customer, limit=3)  # wrong: a function's keyword
     words: list[int] = await ctx.step(load, customer, 3)  # wrong: its result is text
+    number: int = await ctx.receive(sent)  # wrong: it carries text
+    print(number)
     return words  # wrong: not text
 
 
@@ -36,6 +38,10 @@ async def use_wrongly(runtime: hf.Runtime) -> None:
     await runtime.run(onboard, "acme")  # wrong: one is missing
     text: str = await runtime.run(onboard, "acme", 3)  # wrong: its result is a dict
     hf.run(onboard, "acme")  # wrong: one is missing
+    handle = await runtime.start(onboard, "acme", 3)
+    await handle.signal(paid, "three")  # wrong: it carries an int
+    wider: hf.Run[str] = handle  # wrong: its result is a dict
+    print(wider)
     hf.App(load)  # wrong: not durable
     print(text, Pool)
 

@@ -120,8 +120,8 @@ def test_backwards_gives_the_same_ticks_as_forwards(expression: str, zone: ZoneI
     ("expression", "why"),
     [
         ("", "is empty"),
-        ("0 2 * *", "it has 4 field(s), and must have five"),
-        ("0 0 2 * * *", "it has 6 field(s), and must have five"),
+        ("0 2 * *", "it has 4 fields, and must have five"),
+        ("0 0 2 * * *", "it has 6 fields, and must have five"),
         ("60 * * * *", "the minute is '60'; it takes 0 to 59"),
         ("0 24 * * *", "the hour is '24'; it takes 0 to 23"),
         ("0 0 0 * *", "the day-of-month is '0'; it takes 1 to 31"),

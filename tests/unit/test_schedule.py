@@ -125,13 +125,13 @@ BAD: list[tuple[Any, dict[str, Any], str]] = [
     (report, {"tz": BERLIN}, "tz= must be text"),
     (report, {"missed": "some"}, "missed= is one of 'skip', 'last', 'all', not 'some'"),
     (report, {"overlap": "never"}, "overlap= is one of 'allow', 'skip', not 'never'"),
-    (report, {"args": (1,)}, "report takes 0 argument(s), but 1 were given"),
+    (report, {"args": (1,)}, "report takes 0 arguments, but 1 was given"),
     (report, {"args": "acme"}, "args= is a tuple"),
     (report, {"name": ""}, "the schedule's name is empty"),
     (report, {"name": "\N{SNOWMAN}" * 80}, "shorten its name"),
-    (digest, {}, "digest misses its argument(s) team"),
+    (digest, {}, "digest misses its argument team"),
     (digest, {"args": (7,)}, "argument 'team' of digest"),
-    (digest, {"args": ("a", 1, 2)}, "digest takes 3 argument(s), but 4 were given"),
+    (digest, {"args": ("a", 1, 2)}, "digest takes 3 arguments, but 4 were given"),
     (len, {}, "App.schedule wants a durable function"),
 ]  # fmt: skip
 

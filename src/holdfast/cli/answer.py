@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -20,6 +21,7 @@ from holdfast.cli.surface import shown as shown_text
 from holdfast.cli.token import answer_token
 from holdfast.client.protocol import Client, Question
 from holdfast.core.errors import Conflict, InvalidInput, NotFound
+from holdfast.core.ids import RunId
 
 
 @click.command("answer")
@@ -88,19 +90,28 @@ def _changes(text: str | None) -> Mapping[str, Any] | None:
 
 async def _find(client: Client, text: str) -> Question:
     """Return the open question that was meant: by its id, the beginning of it, or the one that a run asks."""
-    start, dot, seq = text.partition(".")
-    run = await find_run(client, start)
+    run, seq = await _named(client, text)
     questions = await client.questions(run)
-    meant = [one for one in questions if not dot or one.id == f"{run}.{seq}"]
+    meant = [one for one in questions if seq is None or one.id == f"{run}.{seq}"]
     if len(meant) == 1:
         return meant[0]
     if meant:
         error = InvalidInput(f"run {run} asks {len(meant)} questions")
         error.hint = "Name one:\n" + "\n".join(f"  {one.id}  {one.text}" for one in meant)
         raise error
-    if dot:
+    if seq is not None:
         # Told by the client, who knows how it was decided.
         await client.answer(f"{run}.{seq}", True, shown="")
-    missing = NotFound(f"an open question {text!r}" if dot else f"an open question of run {run}")
+    missing = NotFound(f"an open question {text!r}" if seq is not None else f"an open question of run {run}")
     missing.hint = "`holdfast answer` lists those that are open; `holdfast show RUN` tells how one was decided."
     raise missing
+
+
+async def _named(client: Client, text: str) -> tuple[RunId, str | None]:
+    """Return the run that was named, and the number of its question, if that was."""
+    start, _, seq = text.rpartition(".")
+    if start and seq.isdecimal():
+        with suppress(NotFound):  # a key may end as a question's id does
+            return await client.find(text), None
+        return await find_run(client, start), seq
+    return await find_run(client, text), None

@@ -1,6 +1,7 @@
 """A durable function's arguments from text: JSON where it parses and fits the parameter, else the text itself."""
 
 import inspect
+import shlex
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ from msgspec import Raw
 from holdfast.cli.target import Function
 from holdfast.core.codec import encode
 from holdfast.core.errors import InvalidInput, InvalidValue
+from holdfast.core.plural import counted, given, listed
 
 
 def read_arguments(function: Function, texts: Sequence[str]) -> dict[str, Any]:
@@ -20,7 +22,9 @@ def read_arguments(function: Function, texts: Sequence[str]) -> dict[str, Any]:
     """
     parameters = function.parameters
     if len(texts) > len(parameters):
-        raise _refused(function, f"{function.name} takes {len(parameters)} argument(s), but {len(texts)} were given")
+        raise _refused(
+            function, f"{function.name} takes {counted(len(parameters), 'argument')}, but {given(len(texts))}"
+        )
     named = {
         parameter.name: _argument(function, parameter, text) for parameter, text in zip(parameters, texts, strict=False)
     }
@@ -40,7 +44,9 @@ def _argument(function: Function, parameter: inspect.Parameter, text: str) -> An
             return function.decode_input(msgspec.json.encode({parameter.name: Raw(form)}))[parameter.name]
         except InvalidValue as error:
             why = why or str(error.__cause__ or error)
-    raise _refused(function, f"{text!r} does not fit the parameter {_written(parameter)}: {why}")
+    refused = _refused(function, f"{text!r} does not fit the parameter {_written(parameter)}: {why}")
+    refused.hint += _by_name(function, text)
+    raise refused
 
 
 def read_input(function: Function, text: str) -> dict[str, Any]:
@@ -67,14 +73,47 @@ def read_input(function: Function, text: str) -> dict[str, Any]:
 def _complete(function: Function, named: dict[str, Any]) -> dict[str, Any]:
     missing = [p.name for p in function.parameters if p.default is p.empty and p.name not in named]
     if missing:
-        raise _refused(function, f"{function.name} misses its argument(s) {', '.join(missing)}")
+        raise _refused(function, f"{function.name} misses its {listed('argument', missing)}")
     return named
+
+
+def example_of(function: Function) -> list[str] | None:
+    """Return the words that give a function arguments which it would take; None where they are not known."""
+    sample = function.sample()
+    if sample is None:
+        return None
+    words = []
+    for name, body in sample.items():
+        value, text = msgspec.json.decode(body), body.decode()
+        # Text needs no quotes where it would not be read as anything else.
+        words.append(value if isinstance(value, str) and _argument_or_none(function, name, value) == value else text)
+    return [*(["--"] if any(word.startswith("-") for word in words) else []), *words]
+
+
+def _argument_or_none(function: Function, name: str, text: str) -> Any:
+    parameter = next(parameter for parameter in function.parameters if parameter.name == name)
+    try:
+        return _argument(function, parameter, text)
+    except InvalidInput:
+        return None
 
 
 def _refused(function: Function, message: str) -> InvalidInput:
     error = InvalidInput(message)
     error.hint = f"It takes: {function.name}({', '.join(_written(p) for p in function.parameters)})"
     return error
+
+
+def _by_name(function: Function, text: str) -> str:
+    """Return what to say where an object of named arguments was given as if it were one of them."""
+    try:
+        value = msgspec.json.decode(text)
+    except msgspec.MsgspecError:
+        return ""
+    names = {parameter.name for parameter in function.parameters}
+    if not isinstance(value, dict) or not value or not set(value) <= names:
+        return ""
+    return f"\nArguments by name are written: --input {shlex.quote(text)}"
 
 
 def _written(parameter: inspect.Parameter) -> str:

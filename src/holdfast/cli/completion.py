@@ -71,13 +71,14 @@ def complete_file(context: click.Context, parameter: click.Parameter, incomplete
 
 
 def complete_run(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
-    """Offer the newest runs that the command can do something to."""
+    """Offer the newest runs that the command can do something to: by id, and by key once that is begun."""
 
     async def look(client: Client) -> list[CompletionItem[str]]:
         return [
-            CompletionItem(run.id, help=f"{shown(run.name)} {run.status}")
+            CompletionItem(word, help=f"{shown(run.name)} {run.status}")
             for run in await client.runs(limit=_COMPLETIONS)
-            if run.id.startswith(incomplete) and _is_for(context.info_name or "", run.status)
+            for word in (run.id, run.key if incomplete else None)
+            if word is not None and word.startswith(incomplete) and _is_for(context.info_name or "", run.status)
         ]
 
     return _looked_up(context, look)

@@ -8,10 +8,10 @@ from rich.text import Text
 
 from holdfast import events as ev
 from holdfast.cli.lines import ENDINGS, doubt, failure, line_of, mark, reason, resolution
-from holdfast.cli.ls import COLOURS
 from holdfast.cli.picture import Act, Picture, Process
 from holdfast.cli.saying import resting
 from holdfast.cli.surface import Surface, brief, shown
+from holdfast.cli.table import COLOURS
 from holdfast.cli.wording import between, clock, counted, duration, step_name
 from holdfast.client.local import as_time
 from holdfast.client.protocol import RunInfo

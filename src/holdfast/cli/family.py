@@ -7,9 +7,9 @@ from msgspec import Struct
 from rich.text import Text
 
 from holdfast import events as ev
-from holdfast.cli.ls import COLOURS
 from holdfast.cli.saying import waiting
 from holdfast.cli.surface import shown
+from holdfast.cli.table import COLOURS
 from holdfast.client.protocol import Client
 from holdfast.core.errors import HoldfastError
 from holdfast.core.ids import RunId

@@ -6,7 +6,7 @@ from rich.text import Text
 from holdfast.cli.control import follow_up, is_worked
 from holdfast.cli.exits import Exit
 from holdfast.cli.lines import mark
-from holdfast.cli.options import common, run_argument
+from holdfast.cli.options import common, key_option, run_argument
 from holdfast.cli.store import find_run, open_client
 from holdfast.cli.surface import Surface
 from holdfast.core.ids import RunId
@@ -14,7 +14,7 @@ from holdfast.core.ids import RunId
 
 @click.command("fork")
 @run_argument(required=False)
-@click.option("--key", metavar="KEY", help="The run by its key.")
+@key_option
 @click.option("--at", type=int, metavar="SEQ", help="The last entry that it shares; as far as possible unless said.")
 @click.option("--by", metavar="WHO", help="Who asks for it; kept in the journal.")
 @common()

@@ -15,22 +15,12 @@ from holdfast.cli.saying import waiting
 from holdfast.cli.schedules import list_schedules
 from holdfast.cli.store import find_run, open_client
 from holdfast.cli.surface import Surface, shown
+from holdfast.cli.table import Row, table
 from holdfast.cli.wording import between, duration
 from holdfast.cli.workers import list_workers
 from holdfast.client.protocol import Client, RunSummary
 from holdfast.core.status import Status
 
-COLOURS: Final = {
-    Status.QUEUED: "",
-    Status.RUNNING: "cyan",
-    Status.WAITING: "yellow",
-    Status.PAUSED: "yellow",
-    Status.EXHAUSTED: "red",
-    Status.QUARANTINED: "red",
-    Status.COMPLETED: "green",
-    Status.FAILED: "red",
-    Status.CANCELLED: "dim",
-}
 _PAGE: Final = 500
 _OTHERS: Final = (("workers", list_workers), ("schedules", list_schedules), ("questions", list_questions))
 
@@ -92,22 +82,15 @@ def _words(option: str, value: str | None) -> list[str]:
 
 
 async def _draw(surface: Surface, client: Client, runs: list[RunSummary]) -> None:
-    """Print a line for each run; only what stands last is cut to the width, so that an id can always be copied."""
+    """Print the runs as a table, whose ids can always be copied."""
     dead = await dead_runs(client) if any(run.status is Status.RUNNING for run in runs) else set()
     now = datetime.now(UTC)
-    rows = [("RUN", "NAME", "STATUS", "AGE", "KEY", "")] if not surface.quiet else []
+    rows = []
     for run in runs:
         reason = "its process is dead" if run.id in dead else waiting(run.reason)
         age = duration(between(run.created_at, now))
         if run.base is not None:
             reason = f"forked from {run.base}" + (f"; {reason}" if reason else "")
-        rows.append((run.id, shown(run.name), str(run.status), age, shown(run.key or ""), reason))
-    widths = [max(len(row[column]) for row in rows) for column in range(5)]
-    for number, row in enumerate(rows, start=0 if not surface.quiet else 1):
-        line = Text("  ".join(cell.ljust(width) for cell, width in zip(row[:2], widths, strict=False)) + "  ")
-        line.append(row[2].ljust(widths[2]) + "  ", style=COLOURS[runs[number - 1].status] if number else "")
-        line.append("  ".join((row[3].rjust(widths[3]), row[4].ljust(widths[4]), "")))
-        line.append(row[5], style="dim")
-        line.rstrip()
-        line.truncate(max(surface.out.width, widths[0]), overflow="ellipsis")
-        surface.out.print(line if number else Text(line.plain, style="dim"), soft_wrap=True)
+        rows.append(Row(run.id, shown(run.name), run.status, age, shown(run.key or ""), reason))
+    for line in table(rows, surface.out.width, head=not surface.quiet):
+        surface.out.print(line, soft_wrap=True)

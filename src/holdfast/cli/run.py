@@ -11,9 +11,10 @@ import click
 from rich.text import Text
 
 from holdfast import events as ev
-from holdfast.cli.arguments import read_arguments, read_input
+from holdfast.cli.arguments import example_of, read_arguments, read_input
 from holdfast.cli.budget import given_budget
 from holdfast.cli.completion import complete_file, complete_key
+from holdfast.cli.detach import delay_of, start_detached
 from holdfast.cli.exits import Exit
 from holdfast.cli.lines import Stopwatch, line_of, mark
 from holdfast.cli.options import common, labels_of
@@ -25,7 +26,7 @@ from holdfast.client.protocol import Client, Question, RunInfo
 from holdfast.core.budget import STEPS
 from holdfast.core.errors import InvalidInput, NotFound, StoreUnavailable
 from holdfast.core.ids import RunId
-from holdfast.core.status import Status
+from holdfast.core.status import Effect, Status
 from holdfast.runtime import Opening, Runtime
 from holdfast.stream.event import Event
 
@@ -41,6 +42,18 @@ class Asked:
     labels: Sequence[str] = ()
     resume: str | None = None
     budget: str | None = None
+    delay: str | None = None
+    detach: bool = False
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What a start is told beside the arguments."""
+        return {
+            "key": self.key,
+            "labels": labels_of(tuple(self.labels)),
+            "budget": given_budget(self.budget),
+            "delay": delay_of(self.delay),
+        }
 
     def again(self, surface: Surface, run: RunId | None) -> str:
         """Return the command that goes on with the run."""
@@ -69,29 +82,33 @@ class Asked:
 @click.option("--input", "input_", metavar="JSON", help="The arguments as one JSON object; - reads it from stdin.")
 @click.option("--label", "labels", metavar="NAME=VALUE", multiple=True, help="A label to find it by; may be repeated.")
 @click.option("--budget", metavar="LIMITS", help="What it may spend: steps=100,deadline=1h; then it rests.")
+@click.option("--delay", metavar="TIME", help="Let it begin later: 30s, 15m, 2h.")
+@click.option("--detach", is_flag=True, help="Leave it to a worker: print the run's id, and perform nothing.")
 @click.option("--resume", metavar="RUN", help="Go on with a run that has no key.")
 @common()
-def run(
-    surface: Surface, *, target: str, args: tuple[str, ...], key: str | None, input_: str | None,
-    labels: tuple[str, ...], budget: str | None, resume: str | None,
-) -> int:  # fmt: skip
+def run(surface: Surface, *, target: str, input_: str | None, **written: Any) -> int:
     """Run a durable function to its end.
 
     TARGET is file.py, file.py:name, module or module:name. Each ARG is JSON if that fits its parameter, else text.
 
     The result is printed to stdout as JSON; the run's steps, and what the program prints, go to stderr. Killed or
     interrupted at any moment, the run goes on when it is run again under the same key.
+
+    With --detach nothing is performed here: the run's id is printed, and a worker takes it up.
     """
-    asked = Asked(target, args, input_, key, labels, resume, budget)
+    asked = Asked(target, input=input_, **written)
     _check(asked)
     if input_ == "-":
         input_ = sys.stdin.read()
+    out = sys.stdout
     with redirect_stdout(sys.stderr):
         program = load_target(target)
         named: dict[str, Any] = {}
-        if resume is None:
-            function = program.function
-            named = read_arguments(function, args) if input_ is None else read_input(function, input_)
+        if asked.resume is None:
+            named = _read(surface, asked, program, input_)
+        if asked.detach:
+            with redirect_stdout(out):
+                return asyncio.run(start_detached(surface, program, named, written=target, **asked.options))
         going = Going(surface, asked, program, named)
         try:
             info = asyncio.run(going.drive())
@@ -103,16 +120,29 @@ def run(
     return going.ended(info)
 
 
+def _read(surface: Surface, asked: Asked, program: Target, text: str | None) -> dict[str, Any]:
+    """Return the arguments that were given, or refuse them with a command that would be taken."""
+    function = program.function
+    try:
+        return read_arguments(function, asked.args) if text is None else read_input(function, text)
+    except InvalidInput as error:
+        words = example_of(function)
+        if words is not None:
+            error.hint += f"\nFor example:\n  {surface.command('run', asked.target, *words)}"
+        raise
+
+
 def _check(asked: Asked) -> None:
     if asked.args and asked.input is not None:
         raise click.UsageError("give the arguments as words or by --input, not both")
-    started = asked.args or asked.labels or not (asked.input is None and asked.key is None and asked.budget is None)
+    options = [asked.key, asked.input, asked.budget, asked.delay]
+    started = asked.args or asked.labels or asked.detach or any(option is not None for option in options)
     if asked.resume is not None and started:
         raise click.UsageError(
-            "--resume goes on with a run as it was started: leave out arguments, --key, --label and --budget"
+            "--resume goes on with a run as it was started: leave out arguments, --key, --label, --budget, --delay "
+            "and --detach"
         )
-    given_budget(asked.budget)
-    labels_of(tuple(asked.labels))
+    _ = asked.options  # what is written wrong is refused before the program is loaded
 
 
 @dataclass
@@ -126,6 +156,8 @@ class Going:
     run: RunId | None = None
     _seen: str | int = 0
     _doubted: str | None = None
+    _under_way: dict[str, None] = field(default_factory=dict)
+    """The `once` steps with an intent and no outcome."""
     _asked: Sequence[Question] = ()
     _held: RunInfo | None = None
     _watch: Stopwatch = field(default_factory=Stopwatch)
@@ -186,12 +218,7 @@ class Going:
             return None
 
     async def _start(self, runtime: Runtime) -> RunId:
-        labels = labels_of(tuple(self.asked.labels))
-        budget = given_budget(self.asked.budget)
-        handle = await runtime.start_named(
-            self.program.function, self.named, key=self.asked.key, labels=labels, budget=budget
-        )
-        return handle.id
+        return (await runtime.start_named(self.program.function, self.named, **self.asked.options)).id
 
     async def _tell_beginning(self, client: Client, before: RunInfo | None) -> None:
         """Name the run, and say in one line what it had recorded before this process."""
@@ -219,6 +246,10 @@ class Going:
         self._seen = event.id or self._seen
         if isinstance(event, ev.RunParked):
             self._doubted = event.step if event.reason == "doubt" else None
+        if isinstance(event, ev.StepStarted) and event.effect is Effect.ONCE:
+            self._under_way[event.step] = None
+        elif isinstance(event, ev.StepCompleted | ev.StepFailed | ev.StepResolved):
+            self._under_way.pop(event.step, None)
         return self._watch.took(event)
 
     async def _tell(self, client: Client, *, follow: bool) -> None:
@@ -241,7 +272,15 @@ class Going:
         again = self.asked.again(self.surface, self.run)
         what = f"run {self.run} keeps what it recorded" if self.run is not None else "nothing was started"
         hint = f"Go on with it:\n  {again}"
-        self.surface.fail("interrupted", what, hint=hint, word="interrupted", run=self.run, resume=again)
+        ways: list[str] = []
+        for step in self._under_way:
+            what += f"; step {step} may or may not have happened"
+            resolve = self.surface.command("resolve", str(self.run), step)
+            ways += [f"{resolve} --value JSON", f"{resolve} --not-done"]
+        if ways:
+            hint = "\n  ".join([f"Look whether it happened. {hint}\nIf it then waits for your word:", *ways])
+        data = {"run": self.run, "in_doubt": list(self._under_way), "resolve": ways, "resume": again}
+        self.surface.fail("interrupted", what, hint=hint, word="interrupted", **data)
         return Exit.INTERRUPTED
 
     def advise(self, error: StoreUnavailable) -> None:

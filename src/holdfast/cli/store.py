@@ -2,15 +2,20 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from re import IGNORECASE, compile
+from typing import Final
 
 import click
 
 from holdfast.client.protocol import Client
 from holdfast.core.errors import InvalidInput, NotFound
-from holdfast.core.ids import RunId
+from holdfast.core.ids import RunId, is_id
 from holdfast.runtime import open as open_runtime
 from holdfast.runtime import open_archive, open_store
 from holdfast.store.value import RunRow
+
+_ID: Final = compile(r"(?:-*[0-9a-f]){8,32}-*", IGNORECASE)
+"""What can be an id, or the beginning of one."""
 
 
 @asynccontextmanager
@@ -37,10 +42,13 @@ async def open_source(address: str, archive: str | None, run: str | None, key: s
         async with open_client(address) as client:
             yield client
         return
-    digits = (run or "").replace("-", "").lower()
+    meant = run or ""
+    digits = meant.replace("-", "").lower() if _ID.fullmatch(meant) else None
 
     def wanted(row: RunRow) -> bool:
-        return row.key == key if key is not None else row.run.replace("-", "").startswith(digits)
+        if key is not None:
+            return row.key == key
+        return row.key == meant or (digits is not None and row.run.replace("-", "").startswith(digits))
 
     async with open_runtime(await open_archive(archive, wanted), work=False) as runtime:
         yield runtime.client
@@ -49,20 +57,38 @@ async def open_source(address: str, archive: str | None, run: str | None, key: s
 async def find_run(client: Client, text: str | None, key: str | None = None) -> RunId:
     """Return the run that was meant: by id, by the beginning of its id, or by key.
 
+    A whole id is always an id. Anything else may be a key too, and must mean one run.
+
     Raises:
         NotFound: there is none.
-        InvalidInput: several begin so.
+        InvalidInput: several are meant, or it can be neither.
     """
     if (text is None) == (key is None):
         raise click.UsageError("give a run's id, or its key by --key")
     if key is not None:
         return await client.find(key)
     assert text is not None
-    found = await client.match(text)
+    begun = await client.match(text) if _ID.fullmatch(text) else ()
+    keyed = await _keyed(client, text) if not is_id(text.lower()) else None
+    found = list(dict.fromkeys([*begun, *([keyed] if keyed is not None else [])]))
+    if len(found) == 1:
+        return found[0]
     if not found:
-        raise NotFound(f"run {text}")
-    if len(found) > 1:
-        error = InvalidInput(f"{len(found)} runs begin with {text}")
-        error.hint = "Give more of the id:\n" + "\n".join(f"  {run}" for run in found)
-        raise error
-    return found[0]
+        missing = NotFound(f"run {text}")
+        missing.hint = "No run has this key or an id that begins so. `holdfast ls` lists what is here; check --store."
+        raise missing
+    error = InvalidInput(f"{len(found)} runs begin with {text}")
+    error.hint = "Give more of the id:\n" + "\n".join(f"  {run}" for run in found)
+    if keyed is not None:
+        error = InvalidInput(f"{text} is the key of one run and the beginning of another's id")
+        error.hint = "Give the id:\n" + "\n".join(
+            f"  {run}" + ("  by its key" if run == keyed else "") for run in found
+        )
+    raise error
+
+
+async def _keyed(client: Client, key: str) -> RunId | None:
+    try:
+        return await client.find(key)
+    except NotFound:
+        return None

@@ -18,6 +18,7 @@ from holdfast.cli.surface import Surface, shown
 from holdfast.cli.wording import counted
 from holdfast.client.archive import check_archive
 from holdfast.client.protocol import Finding
+from holdfast.core.errors import NotFound
 
 Seen = Callable[[str], None]
 _RUN: Final = re.compile("[0-9a-fA-F-]{8,36}")
@@ -38,7 +39,11 @@ async def verify(surface: Surface, *, run: str | None) -> int:
     async with open_client(surface.store) as client:
         if run is None:
             return await _report(surface, "", partial(client.verify, None), _ADVICE)
-        one = await find_run(client, run)
+        try:
+            one = await find_run(client, run)
+        except NotFound as error:
+            error.hint = f"There is no such file either. {error.hint}"
+            raise
         return await _report(surface, f"run {one}", partial(client.verify, one), _ADVICE)
 
 

@@ -8,6 +8,7 @@ from urllib.parse import unquote
 from rich.text import Text
 
 from holdfast.cli.surface import shown
+from holdfast.core.plural import counted as counted
 
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 
@@ -32,11 +33,6 @@ def seconds_of(text: str) -> float | None:
     """Return the seconds of a length of time as people write it: 30d, 12h, 90m; None if it is none."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhdw])", text.strip())
     return float(match[1]) * _UNITS[match[2]] if match is not None else None
-
-
-def counted(number: int, noun: str) -> str:
-    """Return a number of things in words: 1 step, 2 steps."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def between(earlier: datetime, later: datetime) -> int:

@@ -143,6 +143,8 @@ class Serving:
         return status
 
     def _tell(self, event: str, data: dict[str, Any]) -> None:
+        if event == "took_over" and not data["runs"]:
+            return  # a worker that died with nothing in hand is nobody's news
         if self.surface.json:
             click.echo(as_json({"event": event, **data}), file=self.out)
             return

@@ -10,16 +10,16 @@ from holdfast.core.codec import Codec
 from holdfast.core.errors import BudgetExceeded, RunError
 from holdfast.core.ids import RunId
 from holdfast.core.retry import checked_seconds
-from holdfast.core.signal import Signal
+from holdfast.core.signal import Carrier, Signal
 from holdfast.core.status import Status
 from holdfast.stream.event import Event
 
-R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 T = TypeVar("T")
 _ANY = Codec(Any)
 
 
-class Run(Generic[R]):
+class Run(Generic[R_co]):
     """One durable run; the handle may be dropped and got again by id or key at any time."""
 
     __slots__ = ("_client", "_codec", "id")
@@ -39,7 +39,7 @@ class Run(Generic[R]):
         """Yield the run's events after a cursor: history, then live until it ends."""
         return self._client.events(self.id, after=after, follow=follow)
 
-    async def result(self, timeout: float | timedelta | None = None) -> R:
+    async def result(self, timeout: float | timedelta | None = None) -> R_co:
         """Return what the run returned.
 
         Raises:
@@ -50,7 +50,7 @@ class Run(Generic[R]):
         limit = checked_seconds("timeout=", timeout, least=-limits.DURATION_SECONDS) if timeout is not None else None
         return self.read(await self._client.wait(self.id, timeout_seconds=limit))
 
-    def read(self, ending: Ending) -> R:
+    def read(self, ending: Ending) -> R_co:
         """Return the result that an ending holds.
 
         Raises:
@@ -62,21 +62,21 @@ class Run(Generic[R]):
             if ending.error is not None and (trace := ending.error.get("traceback")):
                 error.add_note(f"It was raised in the run's own code:\n{trace}")
             raise error
-        return cast(R, (self._codec or _ANY).decode(ending.value, f"the result of run {self.id}"))
+        return cast(R_co, (self._codec or _ANY).decode(ending.value, f"the result of run {self.id}"))
 
     async def value(self, event: Event) -> Any:
         """Return what an event of this run holds, as plain data, wherever it is stored."""
         return await self._client.value(event)
 
     async def signal(
-        self, signal: Signal[T] | str, value: T | None = None, *, key: str | None = None, by: str | None = None
+        self, signal: Carrier[T] | str, value: T | None = None, *, key: str | None = None, by: str | None = None
     ) -> bool:
         """Send a signal; with a key it is sent once however often it is asked for. False when the run had ended."""
+        name: Any = signal
         if isinstance(signal, Signal):
-            signal.codec.round_trip(value, f"signal {signal.name}")
-        return await self._client.signal(
-            self.id, signal.name if isinstance(signal, Signal) else signal, value, key=key, by=by
-        )
+            signal.check(value)
+            name = signal.name
+        return await self._client.signal(self.id, name, value, key=key, by=by)
 
     async def cancel(self, reason: str = "", *, by: str | None = None) -> bool:
         """Ask for the run's end: its code is cancelled where it waits, and may clean up. False when it had ended."""
@@ -90,7 +90,7 @@ class Run(Generic[R]):
         """Let a paused run go on. False when it had ended."""
         return await self._client.resume(self.id, by=by)
 
-    async def retry(self, *, by: str | None = None) -> "Run[R]":
+    async def retry(self, *, by: str | None = None) -> "Run[R_co]":
         """Let the run be tried again once the cause is gone, and return the run that is: itself, if it was set aside.
 
         One that failed is tried again as a fork from just before its ending, under its key: what was done is not
@@ -101,7 +101,7 @@ class Run(Generic[R]):
         """
         return Run(self._client, await self._client.retry(self.id, by=by), self._codec)
 
-    async def fork(self, at: int | None = None, *, by: str | None = None) -> "Run[R]":
+    async def fork(self, at: int | None = None, *, by: str | None = None) -> "Run[R_co]":
         """Start a run that has this one's history up to entry `at`, or up to now, and goes on by itself from there.
 
         Raises:

@@ -9,6 +9,7 @@ from typing import Final
 from holdfast.core import limits
 from holdfast.core.errors import InvalidInput
 from holdfast.core.ids import checked_text
+from holdfast.core.plural import counted
 
 Walls = Callable[[datetime, bool], Iterator[datetime]]
 """Yields the times of a wall clock that an expression names after a time, or before it."""
@@ -127,7 +128,7 @@ def _read(expression: str) -> tuple[str, Walls]:
         raise _refused(expression, f"the names are {', '.join(sorted(_NICKNAMES))}")
     fields = text.split()
     if len(fields) != len(_FIELDS):
-        raise _refused(expression, f"it has {len(fields)} field(s), and must have five")
+        raise _refused(expression, f"it has {counted(len(fields), 'field')}, and must have five")
 
     def walls(start: datetime, backwards: bool) -> Iterator[datetime]:
         return CronSim(text, start, reverse=backwards)

@@ -26,6 +26,8 @@ HoldfastError
 
 from typing import Any, ClassVar
 
+from holdfast.core.plural import counted
+
 
 class HoldfastError(Exception):
     """The root of Holdfast's errors: `code` is stable, `hint` says what to do next."""
@@ -63,7 +65,7 @@ class StepError(HoldfastError):
     hint = "Catch hf.StepError around the step, or give it `retry=`."
 
     def __init__(self, *, step: str, type: str, message: str, attempts: int = 1) -> None:
-        super().__init__(f"step {step} failed after {attempts} attempt(s): {type}: {message}")
+        super().__init__(f"step {step} failed after {counted(attempts, 'attempt')}: {type}: {message}")
         self.step, self.type, self.message, self.attempts = step, type, message, attempts
 
 

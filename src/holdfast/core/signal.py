@@ -2,20 +2,28 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, Generic, Protocol, TypeVar, overload
 
 from holdfast.core import limits
 from holdfast.core.codec import Codec
 from holdfast.core.ids import checked_text
 
-T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+T_contra = TypeVar("T_contra", contravariant=True)
 
 
-class Signal(Generic[T]):
+class Carrier(Protocol[T_contra]):
+    """What a value can be sent by: of a signal that is received as something wider, still only what it carries."""
+
+    def check(self, value: T_contra, /) -> None:
+        """Refuse a value that cannot be sent."""
+
+
+class Signal(Generic[T_co]):
     """A named message that runs wait for by `ctx.receive`; `type` is what it carries."""
 
     @overload
-    def __init__(self: "Signal[T]", name: str, type: type[T]) -> None: ...
+    def __init__(self: "Signal[T_co]", name: str, type: type[T_co]) -> None: ...
     @overload
     def __init__(self: "Signal[Any]", name: str, type: Any = ...) -> None: ...
     def __init__(self, name: str, type: Any = Any) -> None:
@@ -24,6 +32,15 @@ class Signal(Generic[T]):
 
     def __repr__(self) -> str:
         return f"hf.Signal({self.name!r}, {getattr(self.type, '__name__', self.type)})"
+
+    # Covariant for who receives it. For who sends it `Carrier` keeps the value's type, and the codec looks again.
+    def check(self, value: T_co, /) -> None:  # type: ignore[misc]
+        """Refuse a value that it does not carry.
+
+        Raises:
+            InvalidInput: it is of another type, or no data.
+        """
+        self.codec.round_trip(value, f"signal {self.name}")
 
     @cached_property
     def codec(self) -> Codec:

@@ -12,14 +12,15 @@ from holdfast.core.signal import Signal
 from holdfast.core.status import Effect
 from holdfast.core.token import make_token
 from holdfast.engine.drive import Drive
+from holdfast.engine.forgotten import noted
 from holdfast.engine.verb import Verb, decision_of
 from holdfast.journal import replay as r
 from holdfast.store.value import Post
 
-T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 
-class Callback(Generic[T]):
+class Callback(Generic[T_co]):
     """A wait that one token answers, once: `token` may be given away, `result` waits for what it brings.
 
     A resumed run makes the same token again; nowhere is it kept.
@@ -39,14 +40,15 @@ class Callback(Generic[T]):
         # Without the token: what is printed ends in logs.
         return f"<callback {self._step}>"
 
-    async def result(self) -> T:
+    @noted
+    async def result(self) -> T_co:
         """Return what the token brought: a decision, or the signal's value; None when the wait expired before."""
         verb = self._verb("a wait", "result", self._step, kept=False)
         closing: Any = self._drive.closed.get(self._step) or self._drive.replay.closing(self._step)
         if closing is None or verb.is_recorded:
             async with verb:
                 closing = await self._wait(verb)
-        result: T = await self._read(verb, closing)
+        result: T_co = await self._read(verb, closing)
         return result
 
     async def _wait(self, verb: Verb) -> e.Entry:

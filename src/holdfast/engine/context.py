@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from hashlib import sha256
 from random import Random
+from sys import _getframe
 from typing import Any, Literal, NoReturn, TypeVar, TypeVarTuple, Unpack, overload
 from uuid import UUID
 
@@ -28,6 +29,7 @@ from holdfast.engine.continuing import continued
 from holdfast.engine.drive import Drive
 from holdfast.engine.effects import StepCall
 from holdfast.engine.fanout import branch_keys, check_codes, check_map, check_mapped, close_unbegun, raised_first
+from holdfast.engine.forgotten import noted
 from holdfast.engine.function import Durable, Policy, StepCode, look_at
 from holdfast.engine.log import SILENT
 from holdfast.engine.options import MapOptions, StepOptions, read_options
@@ -88,7 +90,7 @@ class Context:
     ) -> R: ...
     @overload
     async def step(self, function: Callable[[*Args], R], /, *args: *Args, **options: Unpack[StepOptions]) -> R: ...
-    async def step(self, function: Any, /, *args: Any, **options: Any) -> Any:  # type: ignore[misc]
+    def step(self, function: Any, /, *args: Any, **options: Any) -> Any:  # type: ignore[misc]
         """Call `function(*args)` and record its result; a step with a recorded outcome returns it instead.
 
         Positional arguments are the function's, keywords are Holdfast's (`functools.partial` carries the function's).
@@ -97,6 +99,16 @@ class Context:
             StepError: the function raised, now or when it was first called.
             InDoubt: a `once` step may or may not have happened.
         """
+        # Written out, not `noted`: every call counts here.
+        calls, last = self._drive.calls, self._drive.calls.last
+        if last is not None and last[0].cr_frame is not None:
+            calls.keep(last)
+        caller = _getframe(1)
+        code = self._step(function, args, options)
+        calls.last = (code, caller.f_code, caller.f_lasti)
+        return code
+
+    async def _step(self, function: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         branch = self._root
         if branch.busy or self._drive.halted is not None or current_task(self._loop) is not self._task:
             branch = self._enter()
@@ -200,6 +212,7 @@ class Context:
     async def gather(self, a: Awaitable[T1], b: Awaitable[T2], c: Awaitable[T3], /) -> tuple[T1, T2, T3]: ...
     @overload
     async def gather(self, *codes: Awaitable[R]) -> tuple[R, ...]: ...
+    @noted
     async def gather(self, *codes: Awaitable[Any]) -> tuple[Any, ...]:
         """Let several go on beside each other, wait for all of them, and return what they returned, in order.
 
@@ -249,6 +262,7 @@ class Context:
         self, function: Callable[[Item], R], items: Iterable[Item], /, *,
         key: Callable[[Item], str] | None = None, **options: Unpack[MapOptions],
     ) -> list[R]: ...  # fmt: skip
+    @noted
     async def map(
         self,
         function: Any,
@@ -288,6 +302,7 @@ class Context:
 
     # Waiting
 
+    @noted
     async def sleep(self, duration: float | timedelta) -> None:
         """Rest for a while; no process need be there meanwhile, and the time does not slide when one dies."""
         seconds = checked_seconds("ctx.sleep", duration)
@@ -306,6 +321,7 @@ class Context:
     async def receive(
         self, signal: Signal[Any], other: Signal[Any], /, *more: Signal[Any], timeout: float | timedelta
     ) -> tuple[Signal[Any], Any] | None: ...
+    @noted
     async def receive(self, *signals: Signal[Any], timeout: float | timedelta | None = None) -> Any:
         """Return the value of the next signal of that name; None when none came within `timeout`.
 
@@ -318,6 +334,7 @@ class Context:
             found = await verb.receive(signals, limit)
         return found if found is None or len(signals) > 1 else found[1]
 
+    @noted
     async def ask(
         self,
         text: str,
@@ -349,6 +366,7 @@ class Context:
         self, what: str, /, *, show: Any = None, args: Mapping[str, Any] | None = None,
         expires: float | timedelta | None = None, key: str | None = None,
     ) -> Callback[Decision]: ...  # fmt: skip
+    @noted
     async def callback(
         self, what: Signal[Any] | str, /, *, show: Any = None, args: Mapping[str, Any] | None = None,
         expires: float | timedelta | None = None, key: str | None = None,
@@ -375,6 +393,7 @@ class Context:
 
     # Children
 
+    @noted
     async def spawn(
         self, what: Durable[R, *Args], /, *args: *Args, key: str | None = None,
         labels: Mapping[str, str] | None = None, budget: Budget | None = None,
@@ -391,6 +410,7 @@ class Context:
             child = await verb.spawn(what, body, labels or {}, checked_budget(budget))
         return Child(self._verb, self._drive, child, verb.key, what.result)
 
+    @noted
     async def run(
         self, what: Durable[R, *Args], /, *args: *Args, key: str | None = None,
         labels: Mapping[str, str] | None = None, budget: Budget | None = None,
@@ -416,6 +436,7 @@ class Context:
 
     # Telling and taking
 
+    @noted
     async def emit(self, value: Any, *, name: str = "emit") -> None:
         """Tell whoever watches; once, however often the run is resumed."""
         branch = self._enter()
@@ -460,6 +481,7 @@ class Context:
             self._drive.journal.note(e.ValueTaken(step=step_key, name="patched", raw=Raw(b"true")))
         return True
 
+    @noted
     async def continue_as(self, *args: Any) -> NoReturn:
         """Go on from the top with other arguments, and forget what was recorded so far; for loops without an end.
 

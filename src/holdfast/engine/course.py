@@ -198,6 +198,8 @@ async def _run(drive: Drive, function: Durable[Any, *tuple[Any, ...]], body: byt
         if not told:
             _check_finished(drive, error)
             ending = _failure(error, drive)
+    finally:
+        drive.calls.close(drive)
     if drive.halted is not None and drive.refused is None:
         # The code went on after it was told to stop: what it made of that is not the run's.
         raise drive.halted

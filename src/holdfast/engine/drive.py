@@ -15,6 +15,7 @@ from holdfast.engine.budget import Purse
 from holdfast.engine.cancelling import Cancelling
 from holdfast.engine.catchup import CatchUp
 from holdfast.engine.chunks import Chunks
+from holdfast.engine.forgotten import Calls
 from holdfast.engine.function import Durable, StepCode
 from holdfast.engine.inbox import answers
 from holdfast.engine.origin import BEGINNINGS, Origin
@@ -63,6 +64,7 @@ class Drive:
         self.catching, self.waits, self.cancelling = CatchUp(self), Waits(self), Cancelling(self)
         self.halted: BaseException | None = None
         """What every verb raises once the code may not act any more: a refusal, a rest, a lost lease, a shutdown."""
+        self.calls = Calls()
         self.handing = False
         """True once the run is to be left: at its next entry that leaves no effect under way."""
         self.cancel_asked = False

@@ -303,11 +303,25 @@ class StepCall:
         Queued but not awaited: whatever the code does next is written behind it.
         """
         if self.drive.stopping or not isinstance(error, asyncio.CancelledError):
+            if self.effect is Effect.ONCE:
+                self._tell_doubt()
             return
         if self.effect is Effect.ONCE:
             self.drive.write_soon(e.StepDoubted(step=self.key, why="cancelled", attempt=attempt), **self.over())
         else:
             self._record_cancel(attempt)
+
+    def _tell_doubt(self) -> None:
+        """Say of a step that a shutdown cut off what is not known, and what ends the doubt."""
+        resolve = f"holdfast resolve {self.drive.lease.row.run} {self.key}"
+        then = f"it waits for a word: {resolve} --value JSON, or {resolve} --not-done"
+        if self.verify is not None:
+            then = "verify is asked"
+        elif self.in_doubt == "raise":
+            then = "the step raises hf.InDoubt"
+        self.drive.log.warning(
+            "a once step was interrupted: it may or may not have happened", step=self.key, when_the_run_goes_on=then
+        )
 
     def cancel_late(self) -> None:
         """Let a cancellation that came while the entry before was written end this step, if it still stands."""

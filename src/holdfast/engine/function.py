@@ -2,11 +2,12 @@
 
 import functools
 import inspect
+import operator
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from hashlib import sha256
-from typing import Any, Final, Generic, TypeVar, TypeVarTuple, get_origin, get_type_hints, overload
+from typing import Any, Final, Generic, TypeVar, TypeVarTuple, get_args, get_origin, get_type_hints, overload
 
 from msgspec import Raw
 
@@ -15,14 +16,18 @@ from holdfast.core.codec import Codec, canonical
 from holdfast.core.errors import InvalidInput, InvalidValue
 from holdfast.core.ids import checked_text
 from holdfast.core.limit import Limit
+from holdfast.core.plural import counted, given, listed
 from holdfast.core.retry import Retry, checked_exceptions, checked_seconds
-from holdfast.core.status import Effect
+from holdfast.core.sample import sample_of
+from holdfast.core.status import Effect, NotDone
 from holdfast.core.stepkey import encode_name
+from holdfast.engine.misfit import misfit
 from holdfast.engine.step import Step
 from holdfast.store.protocol import Transaction
 
 Args = TypeVarTuple("Args")
 R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 F = TypeVar("F", bound=Callable[..., Any])
 
 _SPEC: Final = "__holdfast_step__"
@@ -203,6 +208,16 @@ def look_at(function: Callable[..., Any]) -> StepCode:
     return _step_code(function)
 
 
+def _result_type(annotation: Any) -> Any:
+    """Return the type of what is stored: a `verify` may say NOT_DONE instead of a result, which never is."""
+    if annotation is NotDone:
+        return Any
+    kinds = get_args(annotation)
+    if NotDone not in kinds:
+        return annotation
+    return functools.reduce(operator.or_, [kind for kind in kinds if kind is not NotDone])
+
+
 @functools.lru_cache(maxsize=4096)
 def _step_code(function: Callable[..., Any]) -> StepCode:
     target = function if inspect.isroutine(function) else getattr(function, "__call__", function)  # noqa: B004
@@ -225,7 +240,7 @@ def _step_code(function: Callable[..., Any]) -> StepCode:
         parameters=tuple(p.name for p in parameters if p.kind is not p.VAR_POSITIONAL and p.kind is not p.VAR_KEYWORD),
         variadic=any(p.kind is p.VAR_POSITIONAL for p in parameters) or not parameters,
         policy=policy,
-        own_codec=Codec(policy.returns if policy.returns is not None else hints.get("return", Any)),
+        own_codec=Codec(policy.returns if policy.returns is not None else _result_type(hints.get("return", Any))),
         aliases=policy.aliases,
         simple=is_async and inject is None and policy is _NOTHING_SAID,
     )
@@ -254,11 +269,11 @@ def _injected(parameters: list[inspect.Parameter], hints: dict[str, Any]) -> str
     return "step" if hint is Step or get_origin(hint) is Step else None
 
 
-class Durable(Generic[R, *Args]):
+class Durable(Generic[R_co, *Args]):
     """A function whose runs survive; made by `@hf.durable`. Calling it directly calls the plain function."""
 
     def __init__(
-        self, function: Callable[..., Awaitable[R]], *, name: str | None = None, aliases: Sequence[str] = ()
+        self, function: Callable[..., Awaitable[R_co]], *, name: str | None = None, aliases: Sequence[str] = ()
     ) -> None:
         if not inspect.iscoroutinefunction(function):
             raise InvalidInput(f"@hf.durable wants an `async def` function, not {function!r}")
@@ -275,7 +290,7 @@ class Durable(Generic[R, *Args]):
             raise InvalidInput(f"{self.name}: a durable function's parameters are named; those before a `/` are not")
         self.parameters = parameters[1:]
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Awaitable[R]:
+    def __call__(self, *args: Any, **kwargs: Any) -> Awaitable[R_co]:
         return self.function(*args, **kwargs)
 
     def __repr__(self) -> str:
@@ -300,6 +315,15 @@ class Durable(Generic[R, *Args]):
         """The codec of what the function returns."""
         return Codec(_hints(self.function).get("return", Any))
 
+    @functools.cached_property
+    def _needed(self) -> set[str]:
+        return {p.name for p in self.parameters if p.default is p.empty}
+
+    def sample(self) -> dict[str, bytes] | None:
+        """Return arguments as JSON that would be taken, those without a default; None where one is not known."""
+        known = {name: sample_of(self._types[name]) for name in self._types if name in self._needed}
+        return {name: body for name, body in known.items() if body is not None} if None not in known.values() else None
+
     def takes_first(self, kind: type) -> bool:
         """Say whether the first parameter behind the context is annotated `kind`."""
         return bool(self.parameters) and _hints(self.function).get(self.parameters[0].name) is kind
@@ -312,11 +336,16 @@ class Durable(Generic[R, *Args]):
         """
         names = [p.name for p in self.parameters]
         if len(args) > len(names):
-            raise InvalidInput(f"{self.name} takes {len(names)} argument(s), but {len(args)} were given")
+            raise self._refused(f"{self.name} takes {counted(len(names), 'argument')}, but {given(len(args))}")
         missing = [p.name for p in self.parameters[len(args) :] if p.default is p.empty]
         if missing:
-            raise InvalidInput(f"{self.name} misses its argument(s) {', '.join(missing)}")
+            raise self._refused(f"{self.name} misses its {listed('argument', missing)}")
         return dict(zip(names, args, strict=False))
+
+    def _refused(self, message: str) -> InvalidInput:
+        error = InvalidInput(message)
+        error.hint = f"It takes: {self.name}({', '.join(str(p) for p in self.parameters)})"
+        return error
 
     def encode_input(self, named: dict[str, Any]) -> bytes:
         """Return the stored form of the input, checked to come back as it is.
@@ -328,7 +357,11 @@ class Durable(Generic[R, *Args]):
         for name, value in named.items():
             if name not in known:
                 raise InvalidInput(f"{self.name} has no parameter {name!r}")
-            known[name].round_trip(value, f"argument {name!r} of {self.name}")
+            try:
+                known[name].round_trip(value, f"argument {name!r} of {self.name}")
+            except InvalidValue as error:
+                wanted = {each: known[each] for each in known if each in named or each in self._needed}
+                raise misfit(self.name, name, wanted, value, error) from error.__cause__
         return canonical(named, f"the input of {self.name}")
 
     def decode_input(self, body: bytes | Raw) -> dict[str, Any]:

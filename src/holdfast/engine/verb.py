@@ -20,6 +20,7 @@ from holdfast.engine.adoption import version_of
 from holdfast.engine.branches import Branch
 from holdfast.engine.drive import Drive
 from holdfast.engine.family import cancel_post
+from holdfast.engine.forgotten import noted
 from holdfast.engine.function import Durable
 from holdfast.engine.inbox import answers
 from holdfast.engine.payload import load_value, store_value
@@ -31,7 +32,7 @@ from holdfast.store.value import NewPost, Post
 if TYPE_CHECKING:
     from holdfast.engine.context import Context
 
-R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 _ARGS: Final = Codec(dict[str, Any])
 _ANY: Final = Codec(Any)
 _UNDER_WAY: Final = (*r.CLOSED, r.Spawned, r.Waiting, r.Asked)
@@ -299,7 +300,7 @@ class Verb:
         return entry
 
 
-class Child(Generic[R]):
+class Child(Generic[R_co]):
     """A handle to a child run."""
 
     def __init__(self, verb: Callable[..., Verb], drive: Drive, child: RunId, step: str, codec: Codec) -> None:
@@ -308,7 +309,8 @@ class Child(Generic[R]):
     def __repr__(self) -> str:
         return f"<child {self.id}>"
 
-    async def result(self) -> R:
+    @noted
+    async def result(self) -> R_co:
         """Return what the child returned, once it has ended.
 
         Raises:
@@ -328,11 +330,13 @@ class Child(Generic[R]):
     def _settlement(self) -> e.ChildSettled | None:
         return self._drive.replay.settlement(self._step) or self._drive.settled.get(self._step)
 
-    async def _load(self, settled: e.ChildSettled) -> R:
+    async def _load(self, settled: e.ChildSettled) -> R_co:
         drive, what = self._drive, f"the result of run {self.id}"
         tenant = drive.lease.row.tenant
         try:
-            value: R = await drive.answer(load_value(drive.store, tenant, self._codec, settled.raw, settled.blob, what))
+            value: R_co = await drive.answer(
+                load_value(drive.store, tenant, self._codec, settled.raw, settled.blob, what)
+            )
         except (Damaged, NotFound) as error:
             raise drive.refuse(Damaged(run=drive.lease.row.run, seq=None, what=f"{what}: {error}")) from error
         except InvalidValue as error:
@@ -340,6 +344,7 @@ class Child(Generic[R]):
             raise drive.refuse(Diverged(seq=settled.seq, recorded=f"{self._step!r}", asked=asked)) from error
         return value
 
+    @noted
     async def signal(self, signal: Signal[Any], value: Any = None) -> None:
         """Send the child a signal; once, however often this run is resumed."""
         body, _ = signal.codec.round_trip(value, f"signal {signal.name}")
@@ -350,6 +355,7 @@ class Child(Generic[R]):
         )  # fmt: skip
         await self._send("signal", post, [signal.name, Raw(body)])
 
+    @noted
     async def cancel(self, reason: str = "") -> None:
         """Ask for the child's end; its `result` tells when it has come."""
         await self._send("cancel", cancel_post(self.id, reason), [self.id, reason])
