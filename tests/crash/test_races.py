@@ -35,6 +35,6 @@ def test_the_check_of_each_kind_catches_a_broken_twin(
     site: Site, kind: str, twin: str, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The twins park without another look, end without one, forget, expire in haste, or promise too much."""
-    monkeypatch.setattr(races, "PATIENCE_SECONDS", 10.0)
+    monkeypatch.setattr(races, "PATIENCE_SECONDS", 5.0)
     with pytest.raises(Broken, match=says):
         asyncio.run(race(site, [kind], 3000, seed=1, twin=twin))

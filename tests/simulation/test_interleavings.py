@@ -10,7 +10,7 @@ import pytest
 from tests.simulation.stage import Play, Played
 
 ROOT = Path(__file__).resolve().parents[2]
-EACH = 75
+EACH = 50
 
 
 @pytest.mark.parametrize("part", range(4))
