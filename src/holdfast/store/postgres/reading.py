@@ -14,7 +14,7 @@ from psycopg_pool import AsyncConnectionPool
 
 from holdfast.core import limits
 from holdfast.core.checksum import ZERO, Share
-from holdfast.core.cursor import Cursor
+from holdfast.core.cursor import START, Cursor
 from holdfast.core.errors import Damaged, NotFound
 from holdfast.core.ids import RunId, id_bytes, id_text
 from holdfast.core.status import Status
@@ -31,8 +31,9 @@ from holdfast.store.postgres.connection import (
     is_worth_another_try,
     translated,
 )
+from holdfast.store.postgres.gathering import FIRST_ENTRIES, SNAPSHOT, Gathered, Several
 from holdfast.store.postgres.opening import MICROS
-from holdfast.store.rows import OPEN, POSTS, SELECT, UNHEARD, read_post, read_row
+from holdfast.store.rows import OPEN, SELECT, UNHEARD, read_post, read_row
 from holdfast.store.value import Page, Post, RunFilter, RunRow, StoredChunk
 
 Row = tuple[Any, ...]
@@ -68,17 +69,8 @@ _CHUNKS: Final = """
        AND (seq, fence, number) > ($2::bigint, $3::bigint, $4::bigint)
      ORDER BY seq, fence, number LIMIT $5
 """
-_COUNTED: Final = """
-    SELECT count(*), coalesce(max(seq), 0)::bigint,
-           coalesce(sum((guard >> 32 IS DISTINCT FROM coalesce(consumed, 0))::int), 0)::bigint
-      FROM hf_posts WHERE run = (SELECT number FROM hf_runs WHERE run = $1) AND seq > $2
-"""
-_WAITING: Final = f"""
-    {POSTS} WHERE run = (SELECT number FROM hf_runs WHERE run = $1) AND seq > $2 AND consumed IS NULL ORDER BY seq
-"""
 # What the pool says of lost connections, callers are told by errors of ours; who wants it too sets up logging.
 logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())
-_SNAPSHOT: Final = b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _AGAIN_SECONDS: Final = (0.05, 0.2, 0.5, 1.0)
 _CLOSE_SECONDS: Final = 1.0
 """How long a store that is closed waits for answers that nobody waits for any more."""
@@ -97,6 +89,9 @@ class Reader:
         # To stand behind one's own questions is not to be without an answer, so the pool itself is never waited for.
         self._turns = asyncio.Semaphore(address.pool)
         self._asked: set[asyncio.Task[Any]] = set()
+        several = Several(names)
+        self._beginnings = Gathered(self.ask, several.beginnings)
+        self._inboxes = Gathered(self.ask, several.inboxes)
 
     async def close(self) -> None:
         """Let go of every connection."""
@@ -181,7 +176,10 @@ class Reader:
 
     async def page(self, run: RunId, after: Cursor, *, chunks: bool, limit: int) -> Page:
         """Return what follows a cursor, as it all stood at one moment."""
-        page = await self.ask(partial(self._page, _id(run), after, limit, chunks, _ENTRIES))
+        if after == START and not chunks and limit >= FIRST_ENTRIES:
+            page = await self._beginnings(run)
+        else:
+            page = await self.ask(partial(self._page, _id(run), after, limit, chunks, _ENTRIES))
         if page is None:
             raise NotFound(f"run {run}")
         if joins(after.seq, page.previous, page.entries):
@@ -199,7 +197,7 @@ class Reader:
         self, raw: Id, after: Cursor, limit: int, chunks: bool, statement: str, connection: Async
     ) -> Page | None:
         async with connection.pipeline():
-            await connection.execute(_SNAPSHOT)
+            await connection.execute(SNAPSHOT)
             row = await connection.execute(self.names(_BY_ID), [raw], binary=True)
             entries = await connection.execute(self.names(statement), [raw, after.seq, limit + 2], binary=True)
             ahead = None
@@ -226,22 +224,13 @@ class Reader:
 
     async def inbox(self, run: RunId, after: int) -> Sequence[Post]:
         """Return the posts that wait behind `after`."""
-        rows, counted, posts = await self.ask(partial(self._inbox, _id(run), after))
-        if not rows:
+        values, counted, posts = await self._inboxes((run, after))
+        if values is None:
             return []
-        row = read_row(rows[0])
-        if counted != [(row.inbox_seq - after, row.inbox_seq if row.inbox_seq > after else 0, 0)]:
+        row = read_row(values)
+        if tuple(counted) != (row.inbox_seq - after, row.inbox_seq if row.inbox_seq > after else 0, 0):
             raise Damaged(run=run, seq=None, what="its inbox does not hold the posts that its row counts")
         return [read_post(run, values, numbered=False) for values in posts]
-
-    async def _inbox(self, raw: Id, after: int, connection: Async) -> tuple[list[Row], list[Row], list[Row]]:
-        async with connection.pipeline():
-            await connection.execute(_SNAPSHOT)
-            row = await connection.execute(self.names(_BY_ID), [raw], binary=True)
-            counted = await connection.execute(self.names(_COUNTED), [raw, after], binary=True)
-            waiting = await connection.execute(self.names(_WAITING), [raw, after], binary=True)
-            await connection.execute(b"COMMIT")
-        return await row.fetchall(), await counted.fetchall(), await waiting.fetchall()
 
     async def runs(self, which: RunFilter) -> Sequence[RunRow]:
         """Return a page of rows, newest first."""
