@@ -35,10 +35,10 @@ async def test_journals_that_are_loaded_at_one_time_are_asked_for_together(
     postgres_address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each gets its own, however many are asked for in one go, and whoever is not there is not found."""
+    counted = Counted(monkeypatch, "beginnings")
     store = await PostgresStore.open(postgres_address)
     runs = [a_run(store) for _ in range(RUNS)]
     await asyncio.gather(*(store.create(run) for run in runs))
-    counted = Counted(monkeypatch, "beginnings")
     wanted = [run.row.run for run in runs]
     pages = await asyncio.gather(*(store.read(run, START, chunks=False) for run in wanted))
     with pytest.raises(NotFound):
@@ -46,6 +46,7 @@ async def test_journals_that_are_loaded_at_one_time_are_asked_for_together(
     await store.close()
     assert [page.row.run for page in pages] == wanted
     assert [page.entries[0].body for page in pages] == [run.first.body for run in runs]
+    assert sum(counted.sizes) == RUNS + 1
     assert len(counted.sizes) <= RUNS // 8
 
 
@@ -67,18 +68,19 @@ async def test_inboxes_that_are_looked_at_at_one_time_are_asked_for_together(
     postgres_address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each run gets its own posts, and only those that it has not seen."""
+    counted = Counted(monkeypatch, "inboxes")
     store = await PostgresStore.open(postgres_address)
     runs = [a_run(store) for _ in range(RUNS)]
     await asyncio.gather(*(store.create(run) for run in runs))
     for number, run in enumerate(runs):
         for nth in range(1 + number % 2):
             await store.post(a_post(run.row.run, f"{number}-{nth}"))
-    counted = Counted(monkeypatch, "inboxes")
     found = await asyncio.gather(*(store.inbox(run.row.run, after=1) for run in runs))
     await store.close()
     assert [[post.key for post in posts] for posts in found] == [
         [f"{number}-1"] if number % 2 else [] for number in range(RUNS)
     ]
+    assert sum(counted.sizes) == RUNS
     assert len(counted.sizes) <= RUNS // 8
 
 
