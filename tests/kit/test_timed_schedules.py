@@ -67,6 +67,18 @@ async def test_ticks_that_were_missed_have_their_runs_when_the_runtime_is_open_a
         ]  # fmt: skip
 
 
+async def test_ticks_that_were_missed_are_made_up_for_after_a_clean_up(tmp_path: object) -> None:
+    """What says since when the schedule is known is not swept away, whose id would tell the time of another clock."""
+    clock, store = MovingClock(), f"sqlite:///{tmp_path}/runs.db"
+    async with hf.testing.open(nightly("all"), store=store, clock=clock) as runtime:
+        await runtime.run(dreamer, 2)
+        assert (await runtime.gc(0)).deleted == 2
+    clock.advance(timedelta(days=2))
+    async with hf.testing.open(nightly("all"), store=store, clock=clock) as runtime:
+        ticks = sorted(row.labels["tick"] for row in await runtime.runs(name="report"))
+        assert ticks == ["2026-01-03T02:00:00Z", "2026-01-04T02:00:00Z"]
+
+
 async def test_ticks_alone_do_not_move_the_clock() -> None:
     """There is always another: a run that waits for somebody is waited for on the day that it is."""
 

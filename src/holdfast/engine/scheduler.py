@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol
 
 from holdfast.core import limits
 from holdfast.core.errors import Damaged
-from holdfast.core.ids import TENANT, RunId, born_at
+from holdfast.core.ids import SCHEDULE_NAME, TENANT, RunId, born_at
 from holdfast.core.stepkey import join_key
 from holdfast.engine.function import Durable, durable
 from holdfast.engine.schedule import Schedule, as_instant, as_micros, before, due, is_held_back, written
@@ -32,7 +32,7 @@ class Begin(Protocol):
     ) -> RunId: ...  # fmt: skip
 
 
-@durable(name="holdfast:schedule")
+@durable(name=SCHEDULE_NAME)
 async def first_seen(ctx: Any, name: str, cron: str, tz: str) -> None:
     """Be there: this run's creation says since when a store knows a schedule, and so which ticks it can have missed."""
 
