@@ -2,6 +2,7 @@
 
 import asyncio
 from datetime import datetime, timedelta
+from typing import Literal
 
 import pytest
 
@@ -25,10 +26,10 @@ async def dreamer(ctx: hf.Context, days: int) -> str:
     return f"{ctx.now():%d %B}"
 
 
-def nightly(missed: str = "skip") -> hf.App:
+def nightly(missed: Literal["skip", "all"] = "skip") -> hf.App:
     """Return an app whose report is written every night."""
     app = hf.App(dreamer)
-    app.schedule(report, "0 2 * * *", missed=missed)  # type: ignore[arg-type]
+    app.schedule(report, "0 2 * * *", missed=missed)
     return app
 
 
