@@ -7,8 +7,12 @@ from typing import Any
 import pytest
 
 import holdfast as hf
+from holdfast.core import limits
+from holdfast.core.ids import new_worker_id
 from holdfast.core.status import Status
+from holdfast.core.version import Served
 from holdfast.engine.function import Durable
+from holdfast.engine.presence import introduce
 from tests.engine.stage import Hurdle, Stage, ending_of, kinds_of, parked, seen_often, soon
 
 GO = hf.Signal("go", str)
@@ -129,4 +133,22 @@ async def test_a_cancel_that_was_left_is_ended_by_a_worker_of_another_name_once_
             await parked(run, "pinned")
         await soon(anext(event async for event in run.events() if isinstance(event, hf.events.RunFinished)))
         assert (await run.info()).status is Status.CANCELLED
+    assert cleaned == []
+
+
+async def test_a_cancel_that_was_left_to_a_worker_which_dies_in_silence_ends_the_run_once_its_lease_is_over(
+    every: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until then it may be alive and about to clean up; then it is known not to be."""
+    monkeypatch.setattr(limits, "LEASE_SECONDS", 1.0)
+    await begun(every, by="1", had_by="1", pin=True)
+    store = await every.store()
+    serves = introduce({"tale": Served("1", code="1", place=1)}, [], concurrency=1, version="1", narrowed=False)
+    await store.register(new_worker_id(), lock=None, about=serves)
+    async with every.open(tale_of("2"), version="2") as runtime:
+        run = await runtime.get(key="k")
+        assert await run.cancel("enough")
+        await parked(run, "pinned")
+        assert await ending_of(run) == CANCELLED
+    await store.close()
     assert cleaned == []
