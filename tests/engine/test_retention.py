@@ -157,6 +157,13 @@ def test_only_the_endings_that_are_named_go() -> None:
     assert taken(Retention(older_than_seconds=10, statuses=failed), rows) == [1, 2]
 
 
+def test_what_a_store_remembers_its_schedules_by_goes_only_if_it_is_named() -> None:
+    """Whoever clears old runs away does not mean that; who names it does."""
+    rows = [row("holdfast:schedule", ended=11), row("a", ended=11)]
+    assert taken(Retention(older_than_seconds=10), rows) == [1]
+    assert taken(Retention(older_than_seconds=10, name="holdfast:schedule"), rows[:1]) == [0]
+
+
 def test_the_newest_of_each_name_are_kept() -> None:
     """Young ones count among them; open ones and other endings do not."""
     rows = [row("a", ended=1), row("b", ended=11), row("a", ended=None), row("a", ended=11), row("a", ended=12)]

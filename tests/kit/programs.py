@@ -214,3 +214,53 @@ async def deal(ctx: hf.Context) -> list[Any]:
 
 
 DEALING = hf.App(clerk, deal)
+
+
+@hf.durable
+async def paying(ctx: hf.Context) -> str:
+    """Ask for what may be changed."""
+    told = await ctx.ask("Pay the invoice?", args={"cents": 900})
+    return f"paid {(told.args or {})['cents']}" if told else "refused"
+
+
+def agree(question: Any) -> bool:
+    """Say yes."""
+    return True
+
+
+def decline(question: Any) -> bool:
+    """Say no."""
+    return False
+
+
+def agree_to_less(question: Any) -> tuple[bool, dict[str, Any]]:
+    """Say yes to less than what was asked for."""
+    return True, {"cents": question.args["cents"] - 200}
+
+
+def decide_less(question: Any) -> hf.Decision:
+    """Say the same as a person's decision."""
+    return hf.Decision(yes=True, by="ann", args={"cents": 700})
+
+
+def mumble(question: Any) -> Any:
+    """Say neither."""
+    return "yes"
+
+
+SAID: hf.Signal[str] = hf.Signal("said", str)
+
+
+@hf.step(effect="once", in_doubt="raise")
+def risky() -> str:
+    """Do what nobody can look up."""
+    return "done"
+
+
+@hf.durable
+async def doubting(ctx: hf.Context) -> str:
+    """Ask somebody only when it is not known what happened."""
+    try:
+        return await ctx.step(risky)
+    except hf.InDoubt:
+        return await ctx.receive(SAID)

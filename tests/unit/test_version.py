@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.version import Need, Served, admits, adopted, begun, refusing
+from holdfast.core.version import Need, Served, admits, adopted, begun, left_to_others, refusing
 
 codes = st.text("abc.=1| ", min_size=1, max_size=6).map(lambda text: text.replace("|", "")).filter(bool)
 needs = st.builds(
@@ -11,7 +11,8 @@ needs = st.builds(
     exactly=st.none() | codes,
     at_least=st.integers(0, 99),
     refused=st.lists(codes, max_size=4, unique=True).map(tuple),
-).map(lambda need: need if need.exactly is None else Need(need.exactly, 0, need.refused))
+    left=st.booleans(),
+).map(lambda need: need if need.exactly is None else Need(need.exactly, 0, need.refused, need.left))
 
 
 @given(needs)
@@ -59,3 +60,14 @@ def test_rows_of_before_are_read_as_they_were_meant() -> None:
     assert Need.read("|v1|v2|") == Need(refused=("v1", "v2"))
     assert not admits("|v1|v2|", "v1")
     assert admits("|v1|v2|", Served("v3", place=1))
+
+
+@given(needs, codes)
+def test_a_run_that_was_left_admits_whom_it_admitted_and_is_no_longer_left_once_it_is_driven(
+    need: Need, code: str
+) -> None:
+    """Only what is asked of it is kept for them; the mark is a word's that older releases read as they did."""
+    word = left_to_others(need.word)
+    assert Need.read(word).left
+    assert admits(word, code) == need.admits(code)
+    assert not Need.read(adopted(word, 5)).left

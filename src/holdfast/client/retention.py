@@ -10,7 +10,7 @@ from holdfast.client.archiving import ArchiveFile
 from holdfast.client.protocol import Collected, Retention
 from holdfast.core import limits
 from holdfast.core.errors import Conflict, Damaged, InvalidInput, NotFound, UnknownEntry
-from holdfast.core.ids import RunId, checked_text
+from holdfast.core.ids import SCHEDULE_NAME, RunId, checked_text
 from holdfast.core.status import TERMINAL
 from holdfast.store.protocol import Store
 from holdfast.store.value import Kept, RunFilter, RunRow
@@ -72,6 +72,8 @@ class Choice:
             self._alive.add(row.conversation)
         if not ended or row.status not in policy.statuses:
             return False
+        if row.name == SCHEDULE_NAME and policy.name is None:
+            return False  # its schedule would not know any more what it has missed
         self._ended[row.name] += 1
         # A conversation's turns go together: the latest of them needs what was said before.
         return old and self._ended[row.name] > policy.keep and row.conversation not in self._alive

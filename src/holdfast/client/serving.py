@@ -3,20 +3,18 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-import msgspec
 from msgspec import Struct
 
 from holdfast.core.errors import StoreRefused
 from holdfast.core.ids import RunId
 from holdfast.core.status import Status
-from holdfast.core.version import Need, Served, admits
+from holdfast.core.version import Need, Served, admits, said_versions
 from holdfast.store.protocol import Store
 from holdfast.store.value import RunRow, WorkerRow
 
 IsDead = Callable[[WorkerRow], bool]
 LACKING: Final = "code"
 """How the reason of a run begins that waits for code."""
-_VERSIONS: Final = msgspec.json.Decoder(dict[str, tuple[str, str, int]])
 
 
 class Lacking(Struct, frozen=True):
@@ -34,7 +32,7 @@ class Serving:
         self._served: dict[str, list[Served]] = {}
         for worker in workers:
             if "only" not in worker.about and not is_dead(worker):
-                for name, served in _said(worker.about):
+                for name, served in said_versions(worker.about):
                     self._served.setdefault(name, []).append(served)
 
     def add(self, serves: Mapping[str, str]) -> None:
@@ -95,12 +93,3 @@ def could_go_on(row: RunRow, now: int) -> bool:
     """Say whether a run waits for nothing but somebody to drive it."""
     rests = row.owner is None and not row.damage and row.status in (Status.QUEUED, Status.WAITING)
     return rests and (row.inbox_seq > row.seen_seq or (row.due_at is not None and row.due_at <= now))
-
-
-def _said(about: Mapping[str, str]) -> list[tuple[str, Served]]:
-    """Return what a worker said it serves, and with which versions; what cannot be read was not said."""
-    try:
-        versions = _VERSIONS.decode(about.get("versions", "{}"))
-    except msgspec.MsgspecError:
-        return []
-    return [(name, Served(token, code=code, place=place)) for name, (token, code, place) in versions.items()]

@@ -17,6 +17,8 @@ Fence = NewType("Fence", int)
 """Grows each time a run is claimed. A writer holding an old fence is refused, however late it wakes."""
 
 TENANT: Final = "default"
+SCHEDULE_NAME: Final = "holdfast:schedule"
+"""The name of the runs that say since when a store knows a schedule."""
 _UUID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 
 

@@ -1,7 +1,7 @@
 """Taking over: looks at the other workers of a store and declares those dead that are proven to be."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from holdfast.core import limits
@@ -28,6 +28,8 @@ class Contender:
         self._silences = Silences(limits.LEASE_SECONDS)
         self.served: set[str] = set()
         """The names that somebody served when it was last looked; the dead count until they are known to be."""
+        self.workers: Sequence[WorkerRow] = ()
+        """Everybody who was there then."""
 
     async def look(self, own: WorkerId, *, hearts: bool) -> WorkerRow | None:
         """Look at every worker once, take over from the dead, and return the row of `own`; None when it has none.
@@ -53,6 +55,7 @@ class Contender:
         except BaseException:
             self._silences.failed()
             raise
+        self.workers = rows
         self.served = {name for row in rows for name in served(row.about)}
         return next((row for row in rows if row.worker == own), None)
 

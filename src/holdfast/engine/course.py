@@ -19,7 +19,7 @@ from holdfast.core.errors import (
 )
 from holdfast.core.post import CANCEL, PAUSE, RESUME, RETRY
 from holdfast.core.status import Status
-from holdfast.core.version import CodeVersion, adopted, refusing
+from holdfast.core.version import CodeVersion, adopted, left_to_others, refusing
 from holdfast.engine.adoption import adopt, keeper_of
 from holdfast.engine.budget import Alarm, hear_raises, is_overdue, may_go_on, rest_overdue
 from holdfast.engine.context import Context
@@ -27,7 +27,8 @@ from holdfast.engine.continuing import Continued
 from holdfast.engine.drive import Drive
 from holdfast.engine.function import Durable
 from holdfast.engine.payload import is_failure, message_of, raised, store_value
-from holdfast.engine.resting import finish, rest, rest_again
+from holdfast.engine.presence import may_drive
+from holdfast.engine.resting import finish, park, rest, rest_again
 from holdfast.engine.trace import traced
 from holdfast.store.value import Commit, RowChange, RunRow
 
@@ -39,11 +40,9 @@ async def follow(drive: Drive, function: Durable[Any, *tuple[Any, ...]]) -> None
     except (Damaged, UnknownEntry, InvalidValue) as error:
         await _set_aside(drive, error)
         return
-    elsewhere = await _is_others(drive)
-    if elsewhere and not await _end_is_asked(drive):
-        await _leave_to_others(drive, elsewhere)
+    elsewhere, aside = await _is_others(drive), _aside(drive.lease.row)
+    if elsewhere and await _is_left(drive, elsewhere, aside):
         return
-    aside = _aside(drive.lease.row)
     rested = drive.state.status in (Status.PAUSED, Status.EXHAUSTED) and not drive.rehearsing
     if (aside is not None or rested) and await _rests_again(drive, aside):
         return
@@ -99,15 +98,28 @@ async def _is_others(drive: Drive) -> CodeVersion | None:
     return await keeper_of(drive)
 
 
-async def _leave_to_others(drive: Drive, version: CodeVersion) -> None:
-    """Let a run that this worker was given rest until a worker comes that may have it; it is not given it again."""
-    now, row = drive.store.now(), drive.lease.row
+async def _is_left(drive: Drive, version: CodeVersion, aside: str | None) -> bool:
+    """Let a run that this worker was given and may not have rest until a worker comes that may; say whether it does.
+
+    One whose end was asked for is left only to a worker that is there, whose code cleans up; and what that code is not
+    called for, any may end.
+    """
+    row = drive.lease.row
+    word = row.refused if row.pin else adopted(row.refused, version.place)
+    seen = drive.journal.inbox_seq
+    if await _end_is_asked(drive):
+        if aside is not None or not may_drive(await drive.answer(drive.store.workers()), row.name, word):
+            return False
+        # What was asked stays unseen, so that it is found if they all go; whoever may not have the run is not given it.
+        word, seen = left_to_others(word), row.seen_seq
     if row.pin:
-        detail = f"it was started with version {version.code} and is pinned to it"
-        await rest(drive, Status.WAITING, "pinned", due_at=now, detail=detail, word=row.refused)
-        return
-    detail = f"version {version.code} has taken it over, which is later than {drive.code}"
-    await rest(drive, Status.WAITING, "outdated", due_at=now, detail=detail, word=adopted(row.refused, version.place))
+        reason, detail = "pinned", f"it was started with version {version.code} and is pinned to it"
+    else:
+        reason, detail = "outdated", f"version {version.code} has taken it over, which is later than {drive.code}"
+    now = drive.store.now()
+    while not await park(drive, Status.WAITING, reason, due_at=now, detail=detail, word=word, seen=seen):
+        pass  # a post came since the last look; being beyond what was seen, it wakes the run at once
+    return True
 
 
 async def end(drive: Drive) -> None:

@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.core.errors import StoreUnavailable
 from holdfast.core.ids import WorkerId, new_worker_id
-from holdfast.core.version import Served
+from holdfast.core.version import Served, admits, said_versions
 from holdfast.engine.lock import WorkerLock
 from holdfast.engine.pulse import Pulse
 from holdfast.engine.schedule import Schedule
@@ -46,6 +46,19 @@ def served(about: Mapping[str, str]) -> Sequence[str]:
         return msgspec.json.decode(about.get("serves", "[]"), type=list[str])
     except msgspec.DecodeError:
         return ()
+
+
+def may_drive(workers: Sequence[WorkerRow], name: str, word: str) -> bool:
+    """Say whether one of these workers serves a name with a version that a row's word admits.
+
+    One that was told which runs to drive takes no others.
+    """
+    return any(
+        served_name == name and admits(word, version)
+        for worker in workers
+        if "only" not in worker.about
+        for served_name, version in said_versions(worker.about)
+    )
 
 
 class Presence:

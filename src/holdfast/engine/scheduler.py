@@ -10,10 +10,10 @@ from typing import Any, Final, Protocol
 
 from holdfast.core import limits
 from holdfast.core.errors import Damaged
-from holdfast.core.ids import TENANT, RunId, born_at
+from holdfast.core.ids import SCHEDULE_NAME, TENANT, RunId, born_at
 from holdfast.core.stepkey import join_key
 from holdfast.engine.function import Durable, durable
-from holdfast.engine.schedule import Schedule, as_instant, before, due, is_held_back, written
+from holdfast.engine.schedule import Schedule, as_instant, as_micros, before, due, is_held_back, written
 from holdfast.store.protocol import Store
 from holdfast.store.value import RunFilter, RunRow
 
@@ -32,7 +32,7 @@ class Begin(Protocol):
     ) -> RunId: ...  # fmt: skip
 
 
-@durable(name="holdfast:schedule")
+@durable(name=SCHEDULE_NAME)
 async def first_seen(ctx: Any, name: str, cron: str, tz: str) -> None:
     """Be there: this run's creation says since when a store knows a schedule, and so which ticks it can have missed."""
 
@@ -56,6 +56,7 @@ class Scheduler:
         self._store, self._begin, self._log = store, begin, log
         self._watches = [_Watch(schedule) for schedule in schedules]
         self._task: asyncio.Task[None] | None = None
+        self._looking = asyncio.Lock()
 
     def start(self) -> None:
         """Begin to look."""
@@ -70,8 +71,18 @@ class Scheduler:
 
     async def _work(self) -> None:
         while True:
-            sound = [await self._attend(watch) for watch in self._watches]
-            await asyncio.sleep(self._pause_seconds() if all(sound) else _BACK_OFF_SECONDS)
+            sound = await self.look()
+            await asyncio.sleep(self._pause_seconds() if sound else _BACK_OFF_SECONDS)
+
+    async def look(self) -> bool:
+        """Start what is due now; False when the store kept a schedule from its ticks."""
+        async with self._looking:
+            return all([await self._attend(watch) for watch in self._watches])
+
+    @property
+    def next_at(self) -> int | None:
+        """When the next tick comes, in µs of the store's clock; None when none ever does."""
+        return min((as_micros(watch.next) for watch in self._watches if watch.next not in (None, _NEVER)), default=None)
 
     def _pause_seconds(self) -> float:
         """Return how long to wait for the next tick, by the store's clock."""

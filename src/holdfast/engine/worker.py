@@ -4,21 +4,18 @@ import asyncio
 from collections import Counter
 from typing import Any, Final
 
-from msgspec.structs import replace
-
 from holdfast.core import limits
 from holdfast.core.errors import Lost, StoreError, StoreRefused, StoreUnavailable
 from holdfast.core.ids import RunId, WorkerId
-from holdfast.core.post import CANCEL
-from holdfast.core.status import Status
 from holdfast.engine.app import App
 from holdfast.engine.contender import Contender, Told, nobody
-from holdfast.engine.course import end, follow, quarantine
+from holdfast.engine.course import follow, quarantine
 from holdfast.engine.drive import Drive
 from holdfast.engine.function import Durable
 from holdfast.engine.narrow import Narrow
 from holdfast.engine.presence import Presence, introduce
 from holdfast.engine.surroundings import Surroundings
+from holdfast.engine.unserved import Unserved
 from holdfast.engine.versions import Versions
 from holdfast.store.protocol import Store
 from holdfast.store.value import Lease, RunFilter, WorkerRow
@@ -31,8 +28,6 @@ _DELIVER_SECONDS: Final = 0.05
 _UNWIND_SECONDS: Final = 5.0
 """How long code that does not leave its run is waited for when its worker stops, or when the run is woken."""
 _REFUSED_TWICE: Final = 2
-_UNSERVED_AT_ONCE: Final = 100
-"""How many runs that nobody serves are looked at together when their end was asked for."""
 
 
 class Worker:
@@ -62,8 +57,7 @@ class Worker:
         self._unwritable: dict[RunId, StoreRefused] = {}
         self._introduced = 0
         """How many names it said that it serves."""
-        self._unserved: set[RunId] = set()
-        """Runs that nobody serves and whose end was asked for, when it was last looked."""
+        self._unserved = Unserved(store, around)
         self._refused: StoreRefused | None = None
         self._reap_at = 0.0
         self.trouble: asyncio.Future[StoreUnavailable] = asyncio.get_running_loop().create_future()
@@ -228,28 +222,9 @@ class Worker:
             self._audit_at = now + limits.LEASE_SECONDS
             await self._audit()
         await self._scrub()
-        await self._end_unserved()
-
-    async def _end_unserved(self) -> None:
-        """End the runs whose end was asked for, and write what others were raised by, whose code nobody has.
-
-        For two looks in a row, since a worker may be about to come.
-        """
-        if self._only is not None or not self._may_take:
-            return
-        served = self._contender.served | set(self._app.serves())
-        which = RunFilter(unheard=True, posted=CANCEL, but=sorted(served), limit=_UNSERVED_AT_ONCE)
-        spent = replace(which, posted=None, status=Status.EXHAUSTED)
-        try:
-            rows = [*await self._store.list(which), *await self._store.list(spent)]
-            found = {row.run: row.name for row in rows if not row.damage}
-            before, self._unserved = self._unserved, set(found)
-            for run in before & set(found):
-                for lease in await self._store.claim(self.id, {found[run]: ""}, limit=1, runs=[run]):
-                    await end(Drive(self._store, lease, self._around, "", ""))
-        except (Lost, StoreRefused) as error:
-            # Rows that cannot be read, or that somebody else has taken, must not keep the others waiting.
-            self._around.log.warning("runs that nobody serves could not be ended", error=str(error))
+        if self._only is None and self._may_take:
+            names = self._contender.served | set(self._app.serves())
+            await self._unserved.end(self.id, names, self._contender.workers)
 
     async def _scrub(self) -> None:
         """Let the store look for runs that it has lost; rows that cannot be read must not keep the others waiting."""

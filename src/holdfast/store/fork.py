@@ -112,10 +112,11 @@ def new_fork(
         questions=loose.questions,
         by=by,
     )
+    need = replace(Need.read(base.refused), refused=(), left=False)
     row = RunRow(
         run=run, number=0, tenant=base.tenant, name=base.name, digest=base.digest, created_at=now, updated_at=now,
         key=base.key if retry else None, code=base.code, pin=base.pin, labels=dict(base.labels), due_at=now,
-        conversation=base.conversation if retry else None, refused=replace(Need.read(base.refused), refused=()).word,
+        conversation=base.conversation if retry else None, refused=need.word,
     )  # fmt: skip
     first = _first(run, entry, last, now)
     return NewFork(

@@ -17,7 +17,7 @@ from holdfast.core.errors import NotFound
 from holdfast.core.ids import Fence, RunId, WorkerId, new_worker_id
 from holdfast.core.limit import Limit
 from holdfast.core.status import Status
-from holdfast.core.version import CodeVersion, admits
+from holdfast.core.version import LEFT, CodeVersion, admits
 from holdfast.store import point
 from holdfast.store.answer import Done
 from holdfast.store.bell import Bell, Bells
@@ -307,7 +307,8 @@ class MemoryStore:
             return False
         due = row.due_at is not None and row.due_at <= self.now()
         rests = row.status in (Status.QUEUED, Status.WAITING) and (due or row.inbox_seq > row.seen_seq)
-        return row.is_controlled or (rests and admits(row.refused, code))
+        asked = row.is_controlled and not row.refused.endswith(LEFT)
+        return asked or (rests and admits(row.refused, code))
 
     async def register(self, worker: WorkerId, *, lock: str | None, about: Mapping[str, str] = {}) -> None:
         known = self._workers.get(worker, WorkerRow(worker, 0, self.now(), lock, 0, {}, self.now()))

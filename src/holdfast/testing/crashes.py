@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -16,7 +16,7 @@ from holdfast.testing.life import Ended
 from holdfast.testing.outside import Answers, outside
 from holdfast.testing.process_stage import ProcessStage
 from holdfast.testing.stage import MemoryStage, Played
-from holdfast.testing.verdict import NotSurvived, judge, judge_unbroken
+from holdfast.testing.verdict import NotSurvived, judge, judge_signals, judge_unbroken
 
 R = TypeVar("R")
 Args = TypeVarTuple("Args")
@@ -52,9 +52,10 @@ async def every_crash(
     After each crash the run must come to the same result, perform no step again whose outcome was recorded, and perform
     no `once` step twice. `check` is given each ending, the unbroken one too; it raises, or returns False, if something
     is wrong. `setup` is called before each trial, to put back what the steps change. A run that waits for one of
-    `signals` is sent its value before any time passes, and every question is answered by `answers`: a bool, or a
-    function of the question. `allow_doubt` accepts that a crash leaves a `once` step in doubt. A trial may take
-    `timeout`.
+    `signals` is sent its value before any time passes; a signal that no run received in any trial is an error. Every
+    question is answered by `answers`: a bool, or a function of the question that returns one, or `(True, {...})` with
+    changes to its `args`, or an `hf.Decision`. `allow_doubt` accepts that a crash leaves a `once` step in doubt.
+    A trial may take `timeout`.
 
     Without `processes` the crashes happen in this process, on a store in memory: a life has an event loop of its own,
     whose tasks are never resumed. With it a real process is killed, on a file; function and app must then stand at the
@@ -62,6 +63,7 @@ async def every_crash(
 
     Raises:
         NotSurvived: it did not end as it should; this AssertionError tells the crash, the difference and the journal.
+        InvalidInput: what was given is none of that.
     """
     if not isinstance(what, Durable):
         raise InvalidInput(f"every_crash wants a durable function, not {what!r}; decorate it with @hf.durable")
@@ -69,16 +71,20 @@ async def every_crash(
     app.add(what)
     seconds = checked_seconds("timeout=", timeout, least=1e-6)
     stage = partial(ProcessStage, alone=alone) if processes else MemoryStage
-    campaign = _Campaign(check, setup, allow_doubt)
     others = outside(signals, answers)
+    campaign = _Campaign(check, setup, allow_doubt, others.signals)
     return await asyncio.to_thread(campaign.run, lambda: stage(what, args, app, others, seconds=seconds))
 
 
 class _Campaign:
     """What is asked of a program."""
 
-    def __init__(self, check: Check | None, setup: Callable[[], object] | None, allow_doubt: bool) -> None:
+    def __init__(
+        self, check: Check | None, setup: Callable[[], object] | None, allow_doubt: bool, signals: Iterable[str]
+    ) -> None:
         self._check, self._setup, self._allow_doubt = check, setup, allow_doubt
+        self._unwanted = set(signals)
+        """Those that no run has received yet."""
 
     def run(self, stage: Callable[[], MemoryStage | ProcessStage]) -> Survived:
         """Play trials until one is not killed any more.
@@ -93,6 +99,7 @@ class _Campaign:
             for nth in range(1, _MOST):
                 ended, lives = self._trial(playing, nth)
                 if ended.crash is None:
+                    judge_signals(sorted(self._unwanted), unbroken)
                     return Survived(nth - 1, unbroken)
                 judge(ended, unbroken, lives, allow_doubt=self._allow_doubt)
                 self._ask(ended, unbroken)
@@ -102,7 +109,9 @@ class _Campaign:
         stage.clear()
         if self._setup is not None:
             self._setup()
-        return stage.trial(nth)
+        played = stage.trial(nth)
+        self._unwanted.difference_update(played[0].received)
+        return played
 
     def _ask(self, ended: Ended, unbroken: Ended) -> None:
         if self._check is None:

@@ -60,15 +60,27 @@ async def live(store: Store, app: App, run: RunId, clock: MovingClock, others: O
 
     Raises:
         Stuck: it takes longer than `seconds`.
+        Exception: what the others raised.
     """
     # Silent: what one life would log, hundreds would log again, and the dead that their loop stands still.
     runtime = ClockedRuntime(store, app, clock, jumps=True, log=SILENT)
     try:
         timed = runtime._timed
+        failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        async def act() -> bool:
+            try:
+                return await others.act(cast(Store, timed))
+            except Exception as error:
+                failed.set_exception(error)
+                timed.before_time = None
+                return True
+
         if not others.is_nobody:
-            timed.before_time = lambda: others.act(cast(Store, timed))
+            timed.before_time = act
         await runtime._start_working(None)
         waits: set[asyncio.Future[Any]] = {
+            failed,
             asyncio.ensure_future(runtime.client.wait(run, or_person=others.answers is None)),
             asyncio.ensure_future(timed.idle.wait()),
         }
@@ -102,6 +114,7 @@ class Ended:
 
     `result` is plain data, as the journal holds it. `performed` says how often each step's function returned, by step
     key, over all lives; `entries` are the run's events. `crash` is where it was killed, None for an unbroken run.
+    `received` names the signals that it and its children received.
     """
 
     status: Status
@@ -111,6 +124,7 @@ class Ended:
     entries: Sequence[e.Entry]
     performed: Mapping[str, int]
     crash: str | None = None
+    received: Sequence[str] = ()
 
     @property
     def doubted(self) -> Sequence[str]:
@@ -137,7 +151,16 @@ async def look(store: Store, run: RunId, lives: Sequence[Lived], crash: str | No
                 counts[step] = counts.get(step, 0) + 1
     ending = await _ending(store, run)
     result = msgspec.json.decode(ending.value) if ending.status is Status.COMPLETED else None
-    return Ended(ending.status, ending.reason, result, ending.error, entries, counts, crash)
+    received = sorted({name async for name in _received(store)})
+    return Ended(ending.status, ending.reason, result, ending.error, entries, counts, crash, received)
+
+
+async def _received(store: Store) -> AsyncIterator[str]:
+    """Yield the name of every signal that a run of the store received."""
+    for row in await store.list(RunFilter(limit=_ALL)):
+        async for event in feed(store, row.run, follow=False):
+            if isinstance(event, e.SignalReceived):
+                yield event.name
 
 
 async def _ending(store: Store, run: RunId) -> Ending:

@@ -42,6 +42,10 @@ class ClockedRuntime(Runtime):
     async def _start_working(self, only: Any) -> None:
         self._timed.begin()
         await super()._start_working(only)
+        if self._scheduler is not None:
+            # Known to the store from the first moment, so that what it can have missed does not depend on who is quick.
+            await self._scheduler.look()
+            self._timed.scheduler = self._scheduler
 
 
 class ClockedOpening(Opening):

@@ -1,5 +1,6 @@
 """Whoever a run waits for, in a test: sends each the signal it waits for, and answers what is asked."""
 
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,13 +12,15 @@ from holdfast.client.protocol import Question
 from holdfast.core import entry as e
 from holdfast.core.errors import Conflict, InvalidInput
 from holdfast.core.ids import RunId
-from holdfast.core.signal import Signal
+from holdfast.core.signal import Decision, Signal
 from holdfast.core.status import Status
 from holdfast.store.protocol import Store
 from holdfast.store.value import RunFilter
 from holdfast.stream.feed import feed
 
-Answers = bool | Callable[[Question], bool] | None
+Said = bool | tuple[bool, Mapping[str, Any]] | Decision
+"""What is said to a question: yes or no, with changes to its `args` if it has any; or as a person's decision."""
+Answers = bool | Callable[[Question], Said] | None
 _ALL = 100_000
 
 
@@ -58,13 +61,36 @@ class Outside:
             if (question.run, question.id) in self._sent:
                 continue
             self._sent.add((question.run, question.id))
-            yes = self.answers(question) if callable(self.answers) else bool(self.answers)
+            said = _decision(question, self.answers(question) if callable(self.answers) else self.answers)
             try:
-                await client.answer(question.id, yes, shown=question.shown)
+                await client.answer(
+                    question.id, said.yes, shown=question.shown, args=said.args, by=said.by, note=said.note
+                )
             except Conflict:
                 continue  # answered before the crash
             acted = True
         return acted
+
+
+def _decision(question: Question, said: Any) -> Decision:
+    """Return what was said as a decision.
+
+    Raises:
+        InvalidInput: it is neither yes nor no.
+    """
+    match said:
+        case bool():
+            return Decision(yes=said)
+        case (bool(yes), Mapping() as args):
+            return Decision(yes=yes, args=dict(args))
+        case Decision(yes=bool()):
+            return said
+    if inspect.iscoroutine(said):
+        said.close()  # nobody will await it
+    raise InvalidInput(
+        f"to {question.text!r} the function in answers= said {said!r}: let it return True, False, an hf.Decision, or "
+        "(True, {...}) with what is changed of the question's args"
+    )
 
 
 async def _waits(store: Store, run: RunId) -> list[e.Wait]:
@@ -80,8 +106,10 @@ def outside(signals: Mapping[Any, Any] | None, answers: Answers) -> Outside:
     """Return who sends these signals, by name or by `hf.Signal`, and answers so.
 
     Raises:
-        InvalidInput: a signal does not take that value, or is none.
+        InvalidInput: a signal does not take that value, or is none; or the answers are neither yes nor no.
     """
+    if answers is not None and not isinstance(answers, bool) and not callable(answers):
+        raise InvalidInput(f"answers= is True, False or a function of the question, not {answers!r}")
     values: dict[str, bytes] = {}
     for signal, value in (signals or {}).items():
         if isinstance(signal, str):

@@ -8,6 +8,7 @@ from typing import Any, Final
 from holdfast.core.ids import RunId
 from holdfast.core.status import Status
 from holdfast.core.version import admits
+from holdfast.engine.scheduler import Scheduler
 from holdfast.store.protocol import Pending, Store, Watch
 from holdfast.store.value import Commit, Lease, Outcome, Page, RunFilter, RunRow
 from holdfast.testing.clock import MovingClock
@@ -20,7 +21,8 @@ class TimedStore:
     """Every verb is the inner store's; who watches is rung when the clock moves.
 
     With `jumps` the clock moves by itself, to the next time that a run is due, when a run is waited for and there is
-    nothing to do: no run is driven, and none could be claimed.
+    nothing to do: no run is driven, and none could be claimed. It stops at every tick of a schedule that comes before;
+    ticks alone do not move it, since there is always another.
     """
 
     def __init__(
@@ -35,6 +37,8 @@ class TimedStore:
         self._deaf: Callable[[], None] | None = None
         self.before_time: Callable[[], Awaitable[bool]] | None = None
         """What may still happen when there is nothing to do, before the clock moves; it says whether it did."""
+        self.scheduler: Scheduler | None = None
+        """Whose ticks the clock does not pass over on its way to what a run waits for."""
         self.idle = asyncio.Event()
         """Set while a run is waited for that nothing will move: nothing is driven, and nothing will ever be due."""
 
@@ -100,19 +104,29 @@ class TimedStore:
             self._stirred.clear()
             if not self._everybody_waits():
                 continue
+            tick_at = await self._next_tick()
             due_at = await self._next_due()
-            if due_at is None or self._stirred.is_set() or not self._everybody_waits():
+            # A tick that has come and was not started is tried again: the store did not take it.
+            if due_at is None or tick_at <= self._clock() or self._stirred.is_set() or not self._everybody_waits():
                 continue
             if self.before_time is not None and await self.before_time():
                 continue
             if due_at == _NEVER:
                 self.idle.set()
             elif self._jumps:
-                self._clock.advance_to(due_at)
+                self._clock.advance_to(min(due_at, tick_at))
 
     def _everybody_waits(self) -> bool:
         kinds = {watch.worker for watch in self._waiting}
         return len(kinds) == 2
+
+    async def _next_tick(self) -> int:
+        """Start the runs of the ticks that have come, and return when the next one comes; `_NEVER` if none does."""
+        if self.scheduler is None:
+            return _NEVER
+        await self.scheduler.look()
+        next_at = self.scheduler.next_at
+        return _NEVER if next_at is None else next_at
 
     async def _next_due(self) -> int | None:
         """Return when the next run is due, `_NEVER` if none will be; None while there is something to do."""

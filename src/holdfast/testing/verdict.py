@@ -36,6 +36,20 @@ def judge_unbroken(first: Ended, second: Ended) -> None:
         raise NotSurvived(what, second, first)
 
 
+def judge_signals(unwanted: Sequence[str], unbroken: Ended) -> None:
+    """Refuse a campaign that has signals which nobody wants: it tests something other than it says.
+
+    Raises:
+        NotSurvived: there are some.
+    """
+    if unwanted:
+        what = (
+            f"no run received signal {', '.join(map(repr, unwanted))}, in any trial: "
+            "nothing waits for it under that name, or not before its time is over"
+        )
+        raise NotSurvived(what, unbroken, unbroken)
+
+
 def judge(ended: Ended, unbroken: Ended, lives: Sequence[Lived], *, allow_doubt: bool) -> None:
     """Compare a run that was killed with the unbroken one.
 

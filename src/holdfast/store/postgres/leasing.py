@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from holdfast.core import limits
 from holdfast.core.ids import Fence, RunId, WorkerId, id_bytes
 from holdfast.core.status import Status
-from holdfast.core.version import admits
+from holdfast.core.version import LEFT, admits
 from holdfast.store.postgres.arrays import Ids, Integers, Texts
 from holdfast.store.postgres.opening import MICROS
 from holdfast.store.rows import SELECT, fixed_of, guard, moving_of, seal
@@ -33,7 +33,8 @@ _TIMED: Final = _WORDS.format(waits="r.due_at IS NOT NULL AND r.stalls <= 0", wo
 _SUSPECTED: Final = _WORDS.format(waits="r.due_at IS NOT NULL AND r.stalls > 0", words="suspected")
 _WOKEN: Final = _WORDS.format(waits="r.inbox_seq > r.seen_seq", words="woken")
 # What the runs of these names want of their code, each word once and found without a walk: of those that are due some
-# time, of those that a post wakes, and the names of which something was asked, which counts whatever code they want.
+# time, of those that a post wakes, and the names of which something was asked, which counts whatever code they want
+# unless it was left to who has that.
 WORDS: Final = f"""
     WITH RECURSIVE timed (name, refused) AS ({_TIMED}), suspected (name, refused) AS ({_SUSPECTED}),
         woken (name, refused) AS ({_WOKEN})
@@ -41,7 +42,8 @@ WORDS: Final = f"""
     UNION ALL SELECT 'suspect', name, refused FROM suspected WHERE refused IS NOT NULL
     UNION ALL SELECT 'posted', name, refused FROM woken WHERE refused IS NOT NULL
     UNION ALL SELECT 'asked', s.name, '' FROM unnest($1::text[]) AS s(name) WHERE EXISTS (
-        SELECT 1 FROM hf_runs r WHERE r.owner IS NULL AND r.control_seq > r.seen_seq AND r.name = s.name)
+        SELECT 1 FROM hf_runs r WHERE r.owner IS NULL AND r.control_seq > r.seen_seq AND r.name = s.name
+           AND r.refused NOT LIKE '%{LEFT}')
 """
 NOW: Final = f"coalesce($4::bigint, {MICROS})"
 DUE: Final = f"""
@@ -69,7 +71,7 @@ POSTED: Final = f"""
 ASKED: Final = f"""
     {SELECT} WHERE r.owner IS NULL AND r.control_seq > r.seen_seq AND r.inbox_seq > r.seen_seq
        AND r.name = ANY($1::text[]) AND r.status NOT IN ('completed', 'failed', 'cancelled')
-       AND (r.stalls > 0) = $2::boolean LIMIT $3::bigint
+       AND r.refused NOT LIKE '%{LEFT}' AND (r.stalls > 0) = $2::boolean LIMIT $3::bigint
 """
 BY_ID: Final = f"{SELECT} WHERE r.run = ANY($1)"
 # Only rows as they were looked at: one that a neighbour took or moved since matches nothing, one that he is about to
@@ -139,7 +141,7 @@ def may_claim(row: RunRow, serves: Mapping[str, str], now: int) -> bool:
     """Say whether a run that was asked for by id may be claimed; a damaged one may, to be set aside."""
     if row.damage:
         return True
-    if row.owner is None and row.is_controlled:
+    if row.owner is None and row.is_controlled and not row.refused.endswith(LEFT):
         return row.name in serves
     if row.owner is not None or row.status not in (Status.QUEUED, Status.WAITING):
         return False

@@ -12,7 +12,7 @@ from holdfast.core import limits
 from holdfast.core.checksum import StoredEntry
 from holdfast.core.ids import Fence, RunId, WorkerId, id_bytes
 from holdfast.core.status import Status
-from holdfast.core.version import admits
+from holdfast.core.version import LEFT, admits
 from holdfast.store.rows import (
     DUE_AT,
     SELECT,
@@ -64,12 +64,13 @@ _POSTED: Final = (
       AND r.status IN ('queued', 'waiting') AND (r.stalls > 0) = ?3 LIMIT ?4
 """
 )
-# What anybody may ask of a run wakes it wherever it rests, and whatever code it wants.
+# What anybody may ask of a run wakes it wherever it rests, and whatever code it wants unless it was left to who has it.
 _ASKED: Final = (
     SELECT
-    + """
+    + f"""
     WHERE r.owner IS NULL AND r.control_seq > r.seen_seq AND r.name IN (SELECT value FROM json_each(?1))
       AND r.inbox_seq > r.seen_seq AND (r.stalls > 0) = ?2 AND r.status NOT IN ('completed', 'failed', 'cancelled')
+      AND r.refused NOT LIKE '%{LEFT}'
     LIMIT ?3
 """
 )
@@ -206,7 +207,7 @@ def anything_due(connection: apsw.Connection, serves: Mapping[str, str], now: in
 def _may_claim(row: RunRow, serves: Mapping[str, str], now: int) -> bool:
     if row.damage:
         return True  # to be set aside
-    if row.owner is None and row.is_controlled:
+    if row.owner is None and row.is_controlled and not row.refused.endswith(LEFT):
         return row.name in serves
     if row.owner is not None or row.status not in (Status.QUEUED, Status.WAITING):
         return False

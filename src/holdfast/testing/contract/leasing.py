@@ -7,8 +7,9 @@ import pytest
 from holdfast.core import limits
 from holdfast.core.ids import new_worker_id
 from holdfast.core.status import Status
+from holdfast.core.version import begun, left_to_others
 from holdfast.store.protocol import Store
-from holdfast.store.value import Committed, Created, Lease, LeaseLost, RowChange
+from holdfast.store.value import Committed, Created, Lease, LeaseLost, RowChange, RunFilter
 from holdfast.testing.clock import MovingClock
 from holdfast.testing.contract.story import (
     NAME,
@@ -56,6 +57,25 @@ class LeaseContract:
             assert await store.claim(worker, {NAME: version}, limit=9) == []
             assert await store.claim(worker, {NAME: version}, limit=9, runs=[pen.lease.row.run]) == []
         assert len(await store.claim(worker, {NAME: "v"}, limit=9)) == 1
+
+    @pytest.mark.parametrize("left", [True, False], ids=["left", "not left"])
+    async def test_what_is_asked_of_a_run_wakes_it_for_any_version_until_it_is_left_to_its_own(
+        self, store: Store, left: bool
+    ) -> None:
+        """Anybody may apply a cancel; one who could not clean up leaves it to those who can, and is not given it."""
+        pen = Pen(store, await a_lease(store))
+        run = pen.lease.row.run
+        await store.post(a_post(run, "cancel", kind="cancel", control=True))
+        word = left_to_others(begun("v1", 1, pin=True)) if left else begun("v1", 1, pin=True)
+        change = RowChange(status=Status.WAITING, reason="pinned", due_at=store.now(), refused=word, seen_seq=0)
+        await store.commit(pen.lease, pen.next("rest", change=change))
+        worker = await a_worker(store)
+        for runs in (None, [run]):
+            taken = await store.claim(worker, {NAME: "v2"}, limit=9, runs=runs)
+            assert len(taken) == (0 if left else 1)
+            await store.release(worker)
+        assert [row.run for row in await store.list(RunFilter(unheard=True, posted="cancel"))] == [run]
+        assert len(await store.claim(worker, {NAME: "v1"}, limit=9)) == 1
 
     @pytest.mark.parametrize("narrowed", [True, False], ids=["by id", "any"])
     @pytest.mark.parametrize("status", [Status.PAUSED, Status.EXHAUSTED, Status.QUARANTINED, Status.COMPLETED])
