@@ -239,3 +239,13 @@ def test_a_question_that_was_decided_is_a_conflict_that_tells_how(asking: Shell)
     second = asking("answer", question, "--yes")
     assert second.status == 4
     assert "was answered before: no, by ada" in second.err
+
+
+@pytest.mark.parametrize("words", [("--yes", "--no"), ("--no", "--yes")])
+def test_yes_and_no_together_are_refused_and_nothing_is_decided(asking: Shell, words: tuple[str, str]) -> None:
+    """An answer cannot be taken back, so one that says both is none."""
+    question = asked(asking)
+    refused = asking("answer", question, *words)
+    assert refused.status == 2
+    assert "--yes or --no, not both" in refused.err
+    assert question in asking("ls", "--questions").out
