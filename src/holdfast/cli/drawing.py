@@ -17,6 +17,7 @@ from holdfast.client.local import as_time
 from holdfast.client.protocol import RunInfo
 from holdfast.client.serving import LACKING
 from holdfast.core.budget import DEADLINE, STEPS
+from holdfast.core.divergence import advice
 from holdfast.core.status import Status
 
 _MOST_ACTS: Final = 40
@@ -189,7 +190,7 @@ def _advice(surface: Surface, info: RunInfo, picture: Picture, *, dead: bool) ->
 def _ways_on(surface: Surface, info: RunInfo, picture: Picture, *, dead: bool) -> Iterator[str]:
     rest = picture.resting
     if info.reason.startswith("diverged"):
-        yield "The code changed under it: run the version that wrote it, or mend the new one and give it a version."
+        yield advice(info.reason)
         yield from (
             "Then have it tried again, if it does not go on by itself:",
             f"  {surface.command('retry', info.id)}",
