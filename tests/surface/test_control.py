@@ -98,7 +98,7 @@ def test_a_signal_with_the_same_key_is_sent_once(waiting: Shell) -> None:
     sent = [waiting("signal", run[:8], "paid", value, "--key", "payment-1", "--json") for value in ("1", "2")]
     assert [one.status for one in sent] == [0, 0]
     assert sent[0].value == {
-        "run": run, "signal": "paid", "value": 1, "key": "payment-1", "by": None, "worker": False,
+        "run": run, "signal": "paid", "value": 1, "key": "payment-1", "by": "grace", "worker": False,
     }  # fmt: skip
     assert waiting("run", "waiting.py:rent", "boat", "--key", "k").value == "1 paid"
 
@@ -159,7 +159,7 @@ def test_a_paused_run_takes_nothing_until_it_is_resumed(waiting: Shell, worker: 
     until(waiting, "k", "RunParked", "signal")
     run = waiting("show", "--key", "k", "--json").value["id"]
     assert waiting("pause", run, "--reason", "lunch", "--json").value == {
-        "run": run, "asked": "pause", "reason": "lunch", "by": None, "worker": True,
+        "run": run, "asked": "pause", "reason": "lunch", "by": "grace", "worker": True,
     }  # fmt: skip
     until(waiting, "k", "RunParked", "paused")
     assert waiting("signal", run, "paid", "7").status == 0

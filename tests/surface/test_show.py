@@ -70,7 +70,7 @@ def test_a_doubt_is_drawn_with_the_command_that_ends_it(shell: Shell) -> None:
     assert shell.copied(resolve, JSON='"R-1"').status == 0
     shell("run", "program.py:pay", "5", "--key", "p")
     drawn = shell("show", "--key", "p").out
-    assert re.search(r"│ ✓ take#1  once .* says a person: it did happen", drawn)
+    assert re.search(r"│ ✓ take#1  once .* says grace: it did happen", drawn)
     assert "2 processes" in drawn
 
 

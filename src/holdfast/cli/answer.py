@@ -12,7 +12,7 @@ from holdfast.cli.completion import complete_question
 from holdfast.cli.control import follow_up, is_worked
 from holdfast.cli.exits import Exit
 from holdfast.cli.lines import mark
-from holdfast.cli.options import common, json_of
+from holdfast.cli.options import by_option, common, json_of
 from holdfast.cli.questions import decide, list_questions
 from holdfast.cli.saying import by as by_whom
 from holdfast.cli.store import find_run, open_client
@@ -32,7 +32,7 @@ from holdfast.core.ids import RunId
 @click.option("--value", metavar="JSON", help="What the token brings, where it is for no question.")
 @click.option("--args", metavar="JSON", help="Changes to what the question lets you change, as one object.")
 @click.option("--shown", metavar="DIGEST", help="Answer only if this is what is shown.")
-@click.option("--by", metavar="WHO", help="Who decides; kept in the journal.")
+@by_option("Who decides")
 @click.option("--note", metavar="TEXT", help="Why; kept in the journal.")
 @common()
 async def answer(

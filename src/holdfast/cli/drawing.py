@@ -9,12 +9,13 @@ from rich.text import Text
 from holdfast import events as ev
 from holdfast.cli.lines import ENDINGS, doubt, failure, line_of, mark, reason, resolution
 from holdfast.cli.picture import Act, Picture, Process
+from holdfast.cli.questions import changing
 from holdfast.cli.saying import resting
 from holdfast.cli.surface import Surface, brief, shown
 from holdfast.cli.table import COLOURS
 from holdfast.cli.wording import between, clock, counted, duration, step_name
 from holdfast.client.local import as_time
-from holdfast.client.protocol import RunInfo
+from holdfast.client.protocol import Question, RunInfo
 from holdfast.client.serving import LACKING
 from holdfast.core.budget import DEADLINE, STEPS
 from holdfast.core.divergence import advice
@@ -27,9 +28,10 @@ _NAME_COLUMNS: Final = 40
 
 
 def draw_run(
-    surface: Surface, info: RunInfo, picture: Picture, *, dead: bool = False, everything: bool = False
-) -> Iterator[Text]:
-    """Yield the lines; `dead` says that the process which holds the run is known to be gone."""
+    surface: Surface, info: RunInfo, picture: Picture, *, asked: Sequence[Question] = (), dead: bool = False,
+    everything: bool = False,
+) -> Iterator[Text]:  # fmt: skip
+    """Yield the lines; `asked` are its open questions, `dead` says that whoever holds it is known to be gone."""
     yield from _head(info, picture)
     width = max([len(step_name(act.step)) for process in picture.processes for act in process.acts if act.step] or [0])
     width = min(width, _NAME_COLUMNS)
@@ -38,7 +40,7 @@ def draw_run(
         yield Text("")
         yield from _process(process, before, width, everything=everything, dead=dead)
         before = process
-    yield from _advice(surface, info, picture, dead=dead)
+    yield from _advice(surface, info, picture, asked, dead=dead)
 
 
 def _head(info: RunInfo, picture: Picture) -> Iterator[Text]:
@@ -178,16 +180,20 @@ def _end(process: Process, *, dead: bool) -> Text:
             return mark("╳", "bold red") + Text(f"lost: killed, crashed or stopped {heard}", style="red")
 
 
-def _advice(surface: Surface, info: RunInfo, picture: Picture, *, dead: bool) -> Iterator[Text]:
+def _advice(
+    surface: Surface, info: RunInfo, picture: Picture, asked: Sequence[Question], *, dead: bool
+) -> Iterator[Text]:  # fmt: skip
     """Yield what to do next, if anything is."""
-    lines = list(_ways_on(surface, info, picture, dead=dead))
+    lines = list(_ways_on(surface, info, picture, asked, dead=dead))
     if lines:
         yield Text("")
     for line in lines:
         yield Text(shown(line), style="dim" if not line.startswith("  ") else "")
 
 
-def _ways_on(surface: Surface, info: RunInfo, picture: Picture, *, dead: bool) -> Iterator[str]:
+def _ways_on(
+    surface: Surface, info: RunInfo, picture: Picture, asked: Sequence[Question], *, dead: bool
+) -> Iterator[str]:  # fmt: skip
     rest = picture.resting
     if info.reason.startswith("diverged"):
         yield advice(info.reason)
@@ -202,10 +208,11 @@ def _ways_on(surface: Surface, info: RunInfo, picture: Picture, *, dead: bool) -
     elif info.status is Status.EXHAUSTED:
         more = "steps=100" if info.reason.startswith(STEPS) else "deadline=1h"
         yield from ("Raise its budget, and it goes on:", f"  {surface.command('raise', info.id, more)}")
-    elif picture.questions and info.status is Status.WAITING:
-        yield "Answer it:" if len(picture.questions) == 1 else "Answer them:"
-        for question in picture.questions:
-            yield f"  {surface.command('answer', f'{info.id}.{question.seq}')}"
+    elif asked and info.status is Status.WAITING:
+        yield "Answer it:" if len(asked) == 1 else "Answer them:"
+        for question in asked:
+            yield f"  {surface.command('answer', question.id)}"
+            yield from (f"  {way}" for way in changing(surface, question))
     elif picture.doubted and info.status is Status.WAITING and (rest is None or rest.due_at is None):
         resolve = surface.command("resolve", info.id, picture.doubted[0])
         yield from ("Look whether it happened, and say so:", f"  {resolve} --value JSON", f"  {resolve} --not-done")
