@@ -163,3 +163,32 @@ def test_a_failure_and_a_retry_are_told(shell: Shell) -> None:
     drawn = shell("show", "--key", "k").out
     assert re.search(r"✗ flaky#1  repeat .* OSError: busy  \(again.py:3\) \(attempt 1, again in", drawn)
     assert re.search(r"✓ flaky#1  repeat .* attempt 2", drawn)
+
+
+LISTENING = """
+import holdfast as hf
+
+@hf.durable
+async def listen(ctx: hf.Context) -> int:
+    return await ctx.receive(hf.Signal("receipts-uploaded", int))
+"""
+
+
+def test_a_signal_that_nobody_has_received_is_shown(shell: Shell) -> None:
+    """A misspelt name is seen beside the right one, until somebody takes it."""
+    (shell.folder / "listening.py").write_text(LISTENING)
+    shell("run", "listening.py", "--key", "k", "--detach")
+    shell("signal", "k", "receipts-uploded", "1", "--by", "ada")
+    shell("signal", "k", "receipts-uploded", "2")
+    shell("signal", "k", "receipts-uploaded", "3")
+    drawn = shell("show", "k").out
+    assert "\n! 2 signals 'receipts-uploded' in the inbox, which nobody has received yet\n" in drawn
+    assert "\n! 1 signal 'receipts-uploaded' in the inbox, which nobody has received yet\n" in drawn
+    sent = shell("show", "k", "--json").value["signals"]
+    assert [(each["name"], each["value"], each["by"]) for each in sent] == [
+        ("receipts-uploded", 1, "ada"), ("receipts-uploded", 2, "grace"), ("receipts-uploaded", 3, "grace"),
+    ]  # fmt: skip
+    assert shell("run", "listening.py", "--key", "k").value == 3
+    drawn = shell("show", "k").out
+    assert "'receipts-uploaded' in the inbox" not in drawn
+    assert "2 signals 'receipts-uploded' in the inbox" in drawn

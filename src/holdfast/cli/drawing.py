@@ -1,5 +1,6 @@
 """The lines of a run's picture."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -15,7 +16,7 @@ from holdfast.cli.surface import Surface, brief, shown
 from holdfast.cli.table import COLOURS
 from holdfast.cli.wording import between, clock, counted, duration, step_name
 from holdfast.client.local import as_time
-from holdfast.client.protocol import Question, RunInfo
+from holdfast.client.protocol import Question, RunInfo, SignalInfo
 from holdfast.client.serving import LACKING
 from holdfast.core.budget import DEADLINE, STEPS
 from holdfast.core.divergence import advice
@@ -28,10 +29,12 @@ _NAME_COLUMNS: Final = 40
 
 
 def draw_run(
-    surface: Surface, info: RunInfo, picture: Picture, *, asked: Sequence[Question] = (), dead: bool = False,
-    everything: bool = False,
+    surface: Surface, info: RunInfo, picture: Picture, *, asked: Sequence[Question] = (),
+    signals: Sequence[SignalInfo] = (), dead: bool = False, everything: bool = False,
 ) -> Iterator[Text]:  # fmt: skip
-    """Yield the lines; `asked` are its open questions, `dead` says that whoever holds it is known to be gone."""
+    """Yield the lines; `asked` and `signals` are its open questions and what waits in its inbox, `dead` says that
+    whoever holds it is known to be gone.
+    """
     yield from _head(info, picture)
     width = max([len(step_name(act.step)) for process in picture.processes for act in process.acts if act.step] or [0])
     width = min(width, _NAME_COLUMNS)
@@ -40,6 +43,7 @@ def draw_run(
         yield Text("")
         yield from _process(process, before, width, everything=everything, dead=dead)
         before = process
+    yield from _inbox(signals)
     yield from _advice(surface, info, picture, asked, dead=dead)
 
 
@@ -98,6 +102,16 @@ def _process(process: Process, before: Process | None, width: int, *, everything
     if isinstance(last, ev.RunFinished) and last.error is not None and last.error.traceback is not None:
         for line in last.error.traceback.splitlines()[-_MOST_FRAMES:]:
             yield Text(f"    {shown(line)}", style="dim")
+
+
+def _inbox(signals: Sequence[SignalInfo]) -> Iterator[Text]:
+    """Yield what was sent and waits, each name once."""
+    names = Counter(signal.name for signal in signals)
+    if names:
+        yield Text("")
+    for name, number in names.items():
+        said = f"{counted(number, 'signal')} {shown(repr(name))} in the inbox, which nobody has received yet"
+        yield mark("!", "yellow") + Text(said, style="yellow")
 
 
 def _bar() -> Text:

@@ -19,6 +19,7 @@ from holdfast.client.protocol import (
     RunInfo,
     RunSummary,
     ScheduleInfo,
+    SignalInfo,
     WorkerInfo,
 )
 from holdfast.client.serving import Here
@@ -283,6 +284,11 @@ class LocalClient:
         while not await found.give(self._store, answer, args, by, note):
             # Somebody else was quicker: what was answered, or ended, is looked at.
             found = await find_callback(self._store, self._tenant, token)
+
+    async def signals(self, run: RunId) -> Sequence[SignalInfo]:
+        from holdfast.client.inbox import list_signals  # lazy: few ask
+
+        return await list_signals(self._store, await self._row(run))
 
     async def workers(self) -> Sequence[WorkerInfo]:
         from holdfast.client.worker import list_workers  # lazy: few ask

@@ -106,6 +106,15 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: datetime | None
 
 
+class SignalInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A signal that was sent to a run, and that it has not received."""
+
+    name: str
+    value: Any
+    by: str | None
+    sent_at: datetime
+
+
 class CallbackInfo(msgspec.Struct, frozen=True, kw_only=True):
     """What a callback token is for, and whether it is still worth anything."""
 
@@ -254,6 +263,10 @@ class Client(Protocol):
         Raises:
             NotFound: there is no such run.
         """
+        ...
+
+    async def signals(self, run: RunId) -> Sequence[SignalInfo]:
+        """Return the signals that wait in a run's inbox, in order."""
         ...
 
     async def cancel(self, run: RunId, *, reason: str = "", by: str | None = None) -> bool:
