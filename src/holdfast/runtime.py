@@ -107,7 +107,7 @@ class Runtime:
     def __init__(self, store: Store, app: App, *, concurrency: int, told: Told = nobody) -> None:
         self._store, self._app, self._concurrency, self._told = store, app, concurrency, told
         self._client = LocalClient(store)
-        self._client.here.is_dead = lambda worker: is_held(store.lock_folder, worker.lock) is False
+        self._client.here.is_held = lambda worker: is_held(store.lock_folder, worker.lock)
         self._worker: Worker | None = None
         self._scheduler: Scheduler | None = None
         self._closing = AsyncExitStack()

@@ -1,7 +1,9 @@
 """`holdfast worker` starts what is scheduled, and `holdfast ls --schedules` tells what that is."""
 
 import json
+import re
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -86,6 +88,22 @@ def test_schedules_are_listed_while_a_worker_looks_after_them(clocked: Shell) ->
         assert f"{run}  1        nightly" in second
         worker.end(signal.SIGKILL)
     assert "all dead" in clocked("ls", "--schedules").out
+
+
+@pytest.mark.parametrize("here", ["UTC", "America/New_York"])
+def test_a_tick_is_shown_in_its_schedules_own_zone(clocked: Shell, monkeypatch: pytest.MonkeyPatch, here: str) -> None:
+    """The clock of whoever looks plays no part: half past two in Berlin is half past two, with its offset."""
+    monkeypatch.setenv("TZ", here)
+    time.tzset()
+    try:
+        with serving(clocked, until="starts hourly") as worker:
+            nightly = clocked("ls", "--schedules").out.splitlines()[2]
+            said = worker.end(signal.SIGTERM).err
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert re.search(r"Europe/Berlin, next \d{4}-02-29 02:30:00 \+01:00", said)
+    assert re.search(r"Europe/Berlin  \d{4}-02-29 02:30:00 \+01:00", nightly)
 
 
 def test_a_store_without_schedules_says_so(clocked: Shell) -> None:

@@ -15,9 +15,9 @@ from holdfast.cli.saying import resting
 from holdfast.cli.surface import Surface, brief, shown
 from holdfast.cli.table import COLOURS
 from holdfast.cli.wording import between, clock, counted, duration, step_name
-from holdfast.client.local import as_time
 from holdfast.client.protocol import Question, RunInfo, SignalInfo
 from holdfast.client.serving import LACKING
+from holdfast.client.standing import as_time
 from holdfast.core.budget import DEADLINE, STEPS
 from holdfast.core.divergence import advice
 from holdfast.core.status import Status

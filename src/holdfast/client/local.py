@@ -23,8 +23,7 @@ from holdfast.client.protocol import (
     WorkerInfo,
 )
 from holdfast.client.serving import Here
-from holdfast.client.standing import as_time as as_time
-from holdfast.client.standing import own
+from holdfast.client.standing import as_time, own
 from holdfast.client.telling import tell_run, tell_runs
 from holdfast.client.waiting import Waiting
 from holdfast.core import entry as e
@@ -293,7 +292,7 @@ class LocalClient:
     async def workers(self) -> Sequence[WorkerInfo]:
         from holdfast.client.worker import list_workers  # lazy: few ask
 
-        return await list_workers(self._store)
+        return await list_workers(self._store, self.here.is_held)
 
     async def schedules(self) -> Sequence[ScheduleInfo]:
         from holdfast.client.schedule import list_schedules  # lazy: few ask

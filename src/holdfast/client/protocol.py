@@ -70,7 +70,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker that has not said goodbye; who can take its `lock` knows that it is dead."""
+    """A worker that has not said goodbye."""
 
     id: str
     host: str | None
@@ -83,8 +83,8 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
     started_at: datetime
     beat_at: datetime | None
     """When it last beat; one that holds its lock and no run may have nothing to prove."""
-    lock_folder: str | None
-    lock: str | None
+    lock: str
+    """`held` by a worker that lives, `free` of one that is dead, or `unknown`, where nothing here can tell."""
     runs: Sequence[str]
     """The runs it holds, a thousand at most."""
 
