@@ -75,9 +75,9 @@ async def _open_postgres(address: str, *, create: bool) -> Store:
     try:
         from holdfast.store.postgres import PostgresStore  # lazy: an extra, and only who uses PostgreSQL loads it
     except ModuleNotFoundError as error:
-        raise StoreRefused(
-            f"a store on PostgreSQL needs {error.name}, which is not installed: pip install 'holdfast[postgres]'"
-        ) from error
+        refused = StoreRefused(f"a store on PostgreSQL needs {error.name}, which is not installed")
+        refused.hint = "Install it: pip install 'holdfast[postgres]'"
+        raise refused from error
     return await PostgresStore.open(address, create=create)
 
 

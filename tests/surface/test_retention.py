@@ -146,7 +146,7 @@ def test_what_is_old_goes(shell: Shell) -> None:
     failed = shell("run", "program.py:fail", "--json").error["run"]
     assert "0 runs deleted" in shell("gc", "--older-than", "1h").err
     assert "3 runs would be deleted" in shell("gc", *OLD, "--dry-run").err
-    assert "0 runs deleted" in shell("gc", *OLD, "--name", "hold").err
+    assert "nothing was deleted" in shell("gc", *OLD, "--name", "hold").err
     assert len(shell("ls", "--json").values) == 3
     assert "1 run deleted" in shell("gc", *OLD, "--status", "completed,cancelled", "--keep", "1").err
     ran = shell("gc", *OLD, "--status", "completed", "--json")
@@ -220,3 +220,11 @@ def test_an_interrupted_clean_up_ends_its_batch_and_says_how_far_it_came(
     assert shell("verify", "old.jsonl").status == 0
     for run in runs:
         assert shell("show", run, "--archive", "old.jsonl").status == 0
+
+
+def test_a_clean_up_of_a_name_that_no_run_has_says_so(shell: Shell) -> None:
+    """A mistyped name is not told as a clean-up that found everything clean."""
+    a_run(shell)
+    ran = shell("gc", "--older-than", "1h", "--name", "cuont")
+    assert (ran.status, ran.err) == (0, "! no run is called 'cuont': nothing was deleted\n")
+    assert "0 runs deleted" in shell("gc", "--older-than", "1h", "--name", "count").err

@@ -150,3 +150,29 @@ def test_a_schedules_own_run_is_listed_only_for_whoever_names_it(shell: Shell) -
     assert shell.run_python("clock.py").returncode == 0
     assert "no runs yet" in shell("ls").err
     assert [run["name"] for run in shell("ls", "--name", "holdfast:schedule", "--json").values] == ["holdfast:schedule"]
+    assert "1 run (1 of them Holdfast's own, which `ls` does not list): nothing is wrong" in shell("verify").err
+
+
+def test_a_worker_is_listed_without_what_is_holdfasts_own(clocked: Shell) -> None:
+    """What it serves are the functions of its program."""
+    with serving(clocked, until="starts hourly"):
+        assert clocked("ls", "--workers", "--json").value["serves"] == ["hourly", "nightly"]
+        assert "holdfast:schedule" not in clocked("ls", "--workers").out
+
+
+def test_a_tick_is_found_by_its_key_in_either_spelling(clocked: Shell) -> None:
+    """A key that was made of parts is kept with its colons escaped; whoever types them as they are finds it too."""
+    (clocked.folder / "start.py").write_text(
+        "from datetime import UTC, datetime\n"
+        "import holdfast as hf\n"
+        "from clocked import nightly\n"
+        "at = datetime(2026, 11, 16, 8, 48, tzinfo=UTC)\n"
+        "hf.run(nightly, at, 'red', store='sqlite:///holdfast.db', key=('schedule', 'nightly', f'{at:%FT%TZ}'))\n"
+    )
+    assert clocked.run_python("start.py").returncode == 0
+    kept, typed = "schedule/nightly/2026-11-16T08%3A48%3A00Z", "schedule/nightly/2026-11-16T08:48:00Z"
+    assert clocked("show", "--key", kept, "--json").value["key"] == kept
+    assert clocked("show", "--key", typed, "--json").value["key"] == kept
+    assert clocked("show", typed, "--json").value["key"] == kept
+    missing = clocked("show", "--key", typed.replace("nightly", "daily"))
+    assert (missing.status, "key 'schedule/daily/2026-11-16T08:48:00Z' was not found" in missing.err) == (3, True)

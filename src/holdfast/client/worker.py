@@ -7,7 +7,7 @@ import msgspec
 
 from holdfast.client.protocol import WorkerInfo
 from holdfast.client.serving import IsHeld
-from holdfast.client.standing import as_time
+from holdfast.client.standing import as_time, is_ours
 from holdfast.core.status import Status
 from holdfast.store.protocol import Store
 from holdfast.store.value import RunFilter
@@ -40,4 +40,4 @@ def _introduction(about: Mapping[str, str]) -> dict[str, Any]:
         serves = []
     pid, concurrency = (int(text) if text.isdecimal() else None for text in map(about.get, _NUMBERS, ("", "")))
     known = {"host": about.get("host"), "version": about.get("version"), "only": "only" in about}
-    return {"serves": serves, "pid": pid, "concurrency": concurrency, **known}
+    return {"serves": [name for name in serves if not is_ours(name)], "pid": pid, "concurrency": concurrency, **known}
