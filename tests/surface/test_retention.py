@@ -51,6 +51,12 @@ def test_a_deleted_runs_key_is_not_used_again(shell: Shell) -> None:
     assert ran.status == 4
     assert f"key 'k' belongs to run {run}, which was deleted" in ran.err
     assert "use another key" in ran.err
+    for words in (["show", "--key", "k"], ["show", "k"], ["tail", "k"]):
+        ran = shell(*words)
+        assert ran.status == 3
+        assert f"run {run}, which was deleted and has key 'k', was not found" in ran.err
+        assert f"`holdfast show {run} --archive FILE`" in ran.err
+    assert "key 'other' was not found" in shell("show", "--key", "other").err
     assert shell.ledger() == ["add 1", "add 2"]
 
 

@@ -75,6 +75,8 @@ async def find_run(client: Client, text: str | None, key: str | None = None) -> 
     if len(found) == 1:
         return found[0]
     if not found:
+        if not is_id(text.lower()):
+            await _tell_deleted(client, text)
         missing = NotFound(f"run {text}")
         missing.hint = "No run has this key or an id that begins so. `holdfast ls` lists what is here; check --store."
         raise missing
@@ -100,6 +102,19 @@ async def _find_key(client: Client, key: str) -> RunId:
         with suppress(NotFound):
             return await client.find(written)
         raise
+
+
+async def _tell_deleted(client: Client, key: str) -> None:
+    """Say that a key's run was deleted, if that is why it is not found.
+
+    Raises:
+        NotFound: it is.
+    """
+    try:
+        await _find_key(client, key)
+    except NotFound as error:
+        if error.hint != NotFound.hint:
+            raise
 
 
 async def _keyed(client: Client, key: str) -> RunId | None:

@@ -111,9 +111,18 @@ class LocalClient:
     async def find(self, key: str) -> RunId:
         row = await self._store.find(self._tenant, checked_key(key))
         if row is None:
-            raise NotFound(f"key {key!r}")
+            raise await self._missing(key)
         await self._check_found(row)
         return row.run
+
+    async def _missing(self, key: str) -> NotFound:
+        """Return why a key finds no run: it was never used, or its run was deleted."""
+        run = await self._store.holder(self._tenant, key)
+        if run is None:
+            return NotFound(f"key {key!r}")
+        error = NotFound(f"run {run}, which was deleted and has key {key!r},")
+        error.hint = f"If it was archived: `holdfast show {run} --archive FILE`. Its key stays taken."
+        return error
 
     async def _check_found(self, row: RunRow | None) -> None:
         """Refuse a run that its key knows but that its id does not find."""

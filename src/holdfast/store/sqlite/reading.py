@@ -144,6 +144,12 @@ class Reader:
             known = find_key(connection, tenant, key)
         return known.row if known is not None else None
 
+    def holder(self, tenant: str, key: str) -> RunId | None:
+        """Return the run that a key belongs to, deleted or not."""
+        with self.one() as connection:
+            known = find_key(connection, tenant, key)
+        return known.run if known is not None else None
+
     def runs(self, which: RunFilter) -> Sequence[RunRow]:
         """Return a page of rows, newest first."""
         where: list[str] = ["TRUE"]
