@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from rich.text import Text
 
@@ -28,6 +28,14 @@ _HEAD: Final = 25
 _NAME_COLUMNS: Final = 40
 
 
+class Columns(NamedTuple):
+    """How wide the names of a run's steps are, and whether any of them has an effect and a time."""
+
+    name: int
+    effect: bool
+    took: bool
+
+
 def draw_run(
     surface: Surface, info: RunInfo, picture: Picture, *, asked: Sequence[Question] = (),
     signals: Sequence[SignalInfo] = (), dead: bool = False, everything: bool = False,
@@ -36,12 +44,16 @@ def draw_run(
     whoever holds it is known to be gone.
     """
     yield from _head(info, picture)
-    width = max([len(step_name(act.step)) for process in picture.processes for act in process.acts if act.step] or [0])
-    width = min(width, _NAME_COLUMNS)
+    acts = [act for process in picture.processes for act in process.acts]
+    columns = Columns(
+        name=min(max([len(step_name(act.step)) for act in acts if act.step] or [0]), _NAME_COLUMNS),
+        effect=any(act.effect is not None for act in acts),
+        took=any(act.took is not None for act in acts),
+    )
     before: Process | None = None
     for process in picture.processes:
         yield Text("")
-        yield from _process(process, before, width, everything=everything, dead=dead)
+        yield from _process(process, before, columns, everything=everything, dead=dead)
         before = process
     yield from _inbox(signals)
     yield from _advice(surface, info, picture, asked, dead=dead)
@@ -86,7 +98,9 @@ def _labels(info: RunInfo) -> str:
     return "  ".join(f"{shown(name)}={shown(value)}" for name, value in info.labels.items())
 
 
-def _process(process: Process, before: Process | None, width: int, *, everything: bool, dead: bool) -> Iterator[Text]:
+def _process(
+    process: Process, before: Process | None, columns: Columns, *, everything: bool, dead: bool
+) -> Iterator[Text]:  # fmt: skip
     yield _title(process, before)
     if before is not None or process.forked:
         kept = f"{counted(process.replayed, 'step')} replayed from the journal, not performed again"
@@ -96,7 +110,7 @@ def _process(process: Process, before: Process | None, width: int, *, everything
     body = process.acts[:-1] if process.end in ("finished", "parked") else process.acts
     told = [act for act in body if act.effect is not None or line_of(act.entry) is not None]
     for act in _shortened(told, everything=everything):
-        yield _bar() + (_line(act, width, process) if isinstance(act, Act) else act)
+        yield _bar() + (_line(act, columns, process) if isinstance(act, Act) else act)
     yield _end(process, dead=dead)
     last = process.acts[-1].entry if process.acts else None
     if isinstance(last, ev.RunFinished) and last.error is not None and last.error.traceback is not None:
@@ -136,24 +150,34 @@ def _shortened(acts: Sequence[Act], *, everything: bool) -> Iterator[Act | Text]
     yield from acts[_HEAD + left_out :]
 
 
-def _line(act: Act, width: int, process: Process) -> Text:
+def _line(act: Act, columns: Columns, process: Process) -> Text:
     """Return an act's line in columns: sign, step, effect, time, and what there is to say."""
-    entry = act.entry
-    sign, style, said = _said(act, process)
-    if act.effect is None and isinstance(entry, ev.StepFailed) and act.note:
-        assert act.step is not None
-        return mark("✗", "yellow") + step_name(act.step) + Text(f"  {act.note}", style="yellow")
+    if act.step is None:
+        return line_of(act.entry) or Text(act.entry.type)
     if act.effect is None:
-        line = line_of(entry, act.took) or Text(entry.type)
-        return line.append(f"  {act.note}", style="yellow") if act.note else line
-    assert act.step is not None
+        sign, said = _said_of_wait(act)
+    else:
+        word, style, words = _said(act, process)
+        attempt = f"  attempt {act.attempt}" if act.attempt > 1 else ""
+        sign, said = mark(word, style), Text.assemble((attempt, "yellow"), (words, style))
     name = step_name(act.step)
     name.truncate(_NAME_COLUMNS, overflow="ellipsis")
-    name.pad_right(width - len(name))
-    effect = Text(f"  {act.effect:<6}", style="magenta" if act.effect != "repeat" else "dim")
-    took = duration(act.took) if act.took is not None else ""
-    attempt = f"  attempt {act.attempt}" if act.attempt > 1 else ""
-    return Text.assemble(mark(sign, style), name, effect, (f"  {took:>7}", "dim"), (attempt, "yellow"), (said, style))
+    name.pad_right(columns.name - len(name))
+    effect = Text(f"  {act.effect or '':<6}", style="magenta" if act.effect != "repeat" else "dim")
+    took = f"  {duration(act.took) if act.took is not None else '':>7}"
+    line = Text.assemble(sign, name, effect if columns.effect else "", (took if columns.took else "", "dim"), said)
+    line.rstrip()
+    return line
+
+
+def _said_of_wait(act: Act) -> tuple[Text, Text]:
+    """Return the sign and the words of what is no step: a wait, a question, a child."""
+    if isinstance(act.entry, ev.StepFailed) and act.note:
+        return mark("✗", "yellow"), Text(f"  {act.note}", style="yellow")
+    assert act.step is not None
+    line = line_of(act.entry) or Text("")
+    sign, said = line[:2], line[2 + len(step_name(act.step)) :]
+    return sign, said.append(f"  {act.note}", style="yellow") if act.note else said
 
 
 def _said(act: Act, process: Process) -> tuple[str, str, str]:
