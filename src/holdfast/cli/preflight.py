@@ -99,8 +99,8 @@ def _sum_up(surface: Surface, counts: "Counter[tuple[str, Verdict]]", advices: I
     for name in sorted({name for name, _ in counts}):
         said = [_counted(counts[name, verdict], verdict) for verdict in Verdict if counts[name, verdict]]
         surface.out.print(Text(f"{shown(name).ljust(width)}  {', '.join(said)}"), soft_wrap=True)
-    for said in advices:
-        surface.say(Text(said, style="dim"))
+    for words in advices:
+        surface.say(Text(words, style="dim"))
 
 
 def _counted(number: int, verdict: Verdict) -> str:
