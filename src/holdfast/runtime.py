@@ -75,8 +75,10 @@ async def _open_postgres(address: str, *, create: bool) -> Store:
     try:
         from holdfast.store.postgres import PostgresStore  # lazy: an extra, and only who uses PostgreSQL loads it
     except ModuleNotFoundError as error:
-        refused = StoreRefused(f"a store on PostgreSQL needs {error.name}, which is not installed")
-        refused.hint = "Install it: pip install 'holdfast[postgres]'"
+        refused = StoreRefused(
+            f"a store on PostgreSQL needs {error.name}, which is not installed: pip install 'holdfast[postgres]'"
+        )
+        refused.hint = "Install it; or use sqlite:///file.db, where one machine is enough."
         raise refused from error
     return await PostgresStore.open(address, create=create)
 

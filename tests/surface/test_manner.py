@@ -181,4 +181,4 @@ def test_a_missing_driver_is_told_with_what_installs_it(shell: Shell, monkeypatc
     monkeypatch.setitem(sys.modules, "psycopg", None)
     refused = shell("ls", "--store", "postgresql://localhost/db")
     assert refused.status == 5
-    assert "needs psycopg, which is not installed\nInstall it: pip install 'holdfast[postgres]'\n" in refused.err
+    assert "needs psycopg, which is not installed: pip install 'holdfast[postgres]'\nInstall it; or use " in refused.err
