@@ -78,3 +78,7 @@ __all__ = [
     "run",
     "step",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__", "testing"])

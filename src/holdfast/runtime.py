@@ -75,9 +75,11 @@ async def _open_postgres(address: str, *, create: bool) -> Store:
     try:
         from holdfast.store.postgres import PostgresStore  # lazy: an extra, and only who uses PostgreSQL loads it
     except ModuleNotFoundError as error:
-        raise StoreRefused(
+        refused = StoreRefused(
             f"a store on PostgreSQL needs {error.name}, which is not installed: pip install 'holdfast[postgres]'"
-        ) from error
+        )
+        refused.hint = "Install it; or use sqlite:///file.db, where one machine is enough."
+        raise refused from error
     return await PostgresStore.open(address, create=create)
 
 
@@ -107,7 +109,7 @@ class Runtime:
     def __init__(self, store: Store, app: App, *, concurrency: int, told: Told = nobody) -> None:
         self._store, self._app, self._concurrency, self._told = store, app, concurrency, told
         self._client = LocalClient(store)
-        self._client.here.is_dead = lambda worker: is_held(store.lock_folder, worker.lock) is False
+        self._client.here.is_held = lambda worker: is_held(store.lock_folder, worker.lock)
         self._worker: Worker | None = None
         self._scheduler: Scheduler | None = None
         self._closing = AsyncExitStack()

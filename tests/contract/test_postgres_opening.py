@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 import holdfast as hf
-from holdfast.core.errors import StoreError, StoreRefused, StoreUnavailable
+from holdfast.core.errors import StoreClosed, StoreError, StoreRefused, StoreUnavailable
 from holdfast.core.ids import new_worker_id
 from holdfast.core.limit import Limit
 from holdfast.store import schema
@@ -248,3 +248,14 @@ async def test_who_is_declared_dead_while_it_claims_holds_nothing(postgres_addre
     finally:
         await store.close()
         await other.close()
+
+
+async def test_a_closed_store_says_so(postgres_address: str) -> None:
+    """Every verb of a closed store is refused, and blames no server for it."""
+    store = await PostgresStore.open(postgres_address)
+    lease = await a_lease(store)
+    await store.close()
+    with pytest.raises(StoreClosed, match="closed"):
+        await store.get(lease.row.run)
+    with pytest.raises(StoreClosed, match="closed"):
+        await a_lease(store, lease.worker)

@@ -10,7 +10,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from holdfast.core.errors import Misuse, StoreRefused, StoreUnavailable
+from holdfast.core.errors import Misuse, StoreClosed, StoreRefused, StoreUnavailable
 from holdfast.core.ids import new_worker_id
 from holdfast.core.limit import Limit
 from holdfast.store.memory import MemoryStore
@@ -235,14 +235,14 @@ async def test_closing_finishes_what_is_queued(tmp_path: Path) -> None:
 
 
 async def test_a_closed_store_says_so(tmp_path: Path) -> None:
-    """Every verb of a closed store is unavailable; closing it twice is nothing."""
+    """Every verb of a closed store is refused, and blames no disk for it; closing it twice is nothing."""
     store = await SqliteStore.open(str(tmp_path / "store.db"))
     lease = await a_lease(store)
     await store.close()
     await store.close()
-    with pytest.raises(StoreUnavailable, match="closed"):
+    with pytest.raises(StoreClosed, match="closed"):
         await store.get(lease.row.run)
-    with pytest.raises(StoreUnavailable, match="closed"):
+    with pytest.raises(StoreClosed, match="closed"):
         await a_lease(store, lease.worker)
 
 

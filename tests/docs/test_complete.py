@@ -11,6 +11,7 @@ import pytest
 
 import holdfast as hf
 from holdfast import events
+from holdfast.client.protocol import ScheduleInfo, WorkerInfo
 from holdfast.core import limits
 from holdfast.core.entry import KINDS
 from holdfast.core.errors import HoldfastError
@@ -147,6 +148,14 @@ def test_a_verb_is_documented(of: type) -> None:
     for verb in dir(of):
         if not verb.startswith("_"):
             assert re.search(rf"[`.\s]{verb}[`(]", section), verb
+
+
+@pytest.mark.parametrize("of", [WorkerInfo, ScheduleInfo])
+def test_a_field_of_what_the_client_gives_is_documented(of: type[msgspec.Struct]) -> None:
+    """Its table on the page of names has the fields that are there, and no other."""
+    section = page("api").section(of.__name__)
+    named = {name for row in rows(section) for name in re.findall(r"`(\w+)`", row[0])}
+    assert named == {field.name for field in msgspec.structs.fields(of)}
 
 
 @pytest.mark.parametrize("name", sorted(set(events.__all__) - {"Event"}))

@@ -268,7 +268,7 @@ async def test_a_worker_whose_heart_beats_can_do_without_a_lock(tmp_path: Path) 
     store.lock_folder = str(tmp_path / "workers")
     async with hf.open(store, hf.App(tale)) as runtime:
         assert await soon(runtime.run(tale)) == "done"
-        assert [worker.lock for worker in await runtime.client.workers()] == [None]
+        assert [worker.lock for worker in await runtime.client.workers()] == ["unknown"]
     heartless = MemoryStore()
     heartless.lock_folder = store.lock_folder
     with pytest.raises(StoreUnavailable, match="cannot be made"):

@@ -15,4 +15,5 @@ def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     monkeypatch.chdir(tmp_path)
     for name in ("HOLDFAST_STORE", "NO_COLOR", "FORCE_COLOR", "COLUMNS"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("USER", "grace")
     return Shell(tmp_path, capsys)

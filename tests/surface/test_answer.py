@@ -2,6 +2,8 @@
 
 import os
 import pty
+import pwd
+import re
 import subprocess
 import sys
 
@@ -53,17 +55,22 @@ def asked(shell: Shell, key: str = "k") -> str:
     return question
 
 
+def changing(question: str) -> str:
+    """Return the line that tells how to agree to something else."""
+    return f"  holdfast answer {question} --yes --args '{{\"cents\":900}}'\n"
+
+
 def test_a_run_that_asks_exits_with_6_and_the_commands_it_prints_answer_it(asking: Shell) -> None:
     """Whoever copies what stands on the screen, line by line, sees the run end."""
     ran = asking("run", "asking.py:buy", "tea", "--key", "k")
     assert ran.status == 6
     assert "waits for an answer: Buy it?" in ran.err
     commands = [line.strip() for line in ran.err.splitlines() if line.startswith("  holdfast ")]
-    yes, no, again = commands
+    yes, no, _, again = commands
     assert yes.endswith("--yes")
     assert no.endswith("--no")
     assert asking.copied(yes).status == 0
-    assert asking.copied(again).value == "900 by None"
+    assert asking.copied(again).value == "900 by grace"
 
 
 def test_a_run_whose_child_asks_exits_with_6_once_nothing_else_goes_on(asking: Shell) -> None:
@@ -72,9 +79,9 @@ def test_a_run_whose_child_asks_exits_with_6_once_nothing_else_goes_on(asking: S
     assert ran.status == 6
     assert "waits for an answer: Buy it?" in ran.err
     assert "child buy" in ran.err
-    yes, _, again = [line.strip() for line in ran.err.splitlines() if line.startswith("  holdfast ")]
+    yes, _, _, again = [line.strip() for line in ran.err.splitlines() if line.startswith("  holdfast ")]
     assert asking.copied(yes).status == 0
-    assert asking.copied(again).value == ["900 by None", "packed"]
+    assert asking.copied(again).value == ["900 by grace", "packed"]
 
 
 def test_what_is_decided_about_is_shown_before_it_is_decided(asking: Shell) -> None:
@@ -109,7 +116,7 @@ def test_without_a_question_those_that_are_open_are_listed(asking: Shell) -> Non
         assert first in listed.out
         assert second in listed.out
         assert "Buy it?" in listed.out
-        assert f"answer one: holdfast answer {first}" in listed.err
+        assert f"answer one: holdfast answer {first}\n{changing(first)}" in listed.err
         one, other = asking(*words, "--json").values
         assert (one["id"], one["show"], one["args"]) == (first, {"item": "tea"}, {"cents": 900})
         assert other["id"] == second
@@ -134,7 +141,7 @@ def test_an_answer_for_something_else_than_is_shown_is_refused(asking: Shell) ->
     assert asking("answer", question, "--yes", "--shown", "0" * 64).status == 4
     ran = asking("answer", question, "--yes", "--shown", listed["shown"], "--json")
     assert ran.value == {
-        "question": question, "run": listed["run"], "yes": True, "args": None, "shown": listed["shown"], "by": None,
+        "question": question, "run": listed["run"], "yes": True, "args": None, "shown": listed["shown"], "by": "grace",
         "note": None, "worker": False,
     }  # fmt: skip
 
@@ -190,13 +197,13 @@ def test_show_draws_the_question_and_how_it_was_decided(asking: Shell) -> None:
     drawn = asking("show", "--key", "k")
     assert "│ ? ask#1  asks: Buy it?" in drawn.out
     assert "╰ ‖ rests: waits for an answer: Buy it?" in drawn.out
-    assert drawn.out.endswith(f"Answer it:\n  holdfast answer {question}\n")
+    assert drawn.out.endswith(f"Answer it:\n  holdfast answer {question}\n{changing(question)}")
     assert asking("show", "--key", "k", "--json").value["questions"][0]["id"] == question
     assert "waits for an answer: Buy it?" in asking("ls").out
     asking("answer", question, "--no", "--by", "ada", "--note", "too dear")
     asking("run", "asking.py:buy", "tea", "--key", "k")
     drawn = asking("show", "--key", "k")
-    assert "│ ✗ ask#1  no, says ada (too dear)" in drawn.out
+    assert re.search(r"│ ✗ ask#1 +[\d.]+ m?s  no, says ada \(too dear\)", drawn.out)
     assert asking("show", "--key", "k", "--json").value["questions"] == []
 
 
@@ -227,8 +234,8 @@ def test_a_change_of_another_kind_is_refused_and_one_that_fits_is_told(asking: S
     assert wrong.status == 2
     assert "cents is a number, such as 900, not 'five'" in wrong.err
     assert "cents 900 → 700" in asking("answer", question, "--yes", "--args", '{"cents": 700}').err
-    assert asking("run", "asking.py:buy", "tea", "--key", "k").value == "700 by None"
-    assert 'yes, says a person  {"cents":700}' in asking("show", "--key", "k").out
+    assert asking("run", "asking.py:buy", "tea", "--key", "k").value == "700 by grace"
+    assert 'yes, says grace  {"cents":700}' in asking("show", "--key", "k").out
 
 
 def test_a_question_that_was_decided_is_a_conflict_that_tells_how(asking: Shell) -> None:
@@ -239,3 +246,42 @@ def test_a_question_that_was_decided_is_a_conflict_that_tells_how(asking: Shell)
     second = asking("answer", question, "--yes")
     assert second.status == 4
     assert "was answered before: no, by ada" in second.err
+
+
+@pytest.mark.parametrize("words", [("--yes", "--no"), ("--no", "--yes")])
+def test_yes_and_no_together_are_refused_and_nothing_is_decided(asking: Shell, words: tuple[str, str]) -> None:
+    """An answer cannot be taken back, so one that says both is none."""
+    question = asked(asking)
+    refused = asking("answer", question, *words)
+    assert refused.status == 2
+    assert "--yes or --no, not both" in refused.err
+    assert question in asking("ls", "--questions").out
+
+
+def test_the_command_that_changes_what_is_agreed_to_is_printed_with_the_present_values(asking: Shell) -> None:
+    """Whoever edits a number in what stands on the screen has agreed to that number."""
+    ran = asking("run", "asking.py:buy", "tea", "--key", "k")
+    [line] = [line.strip() for line in ran.err.splitlines() if "--args" in line]
+    assert asking.copied(line.replace("900", "700")).status == 0
+    assert asking("run", "asking.py:buy", "tea", "--key", "k").value == "700 by grace"
+
+
+def test_a_name_that_may_not_be_changed_is_refused_with_those_that_may(asking: Shell) -> None:
+    """Whoever mistypes a name reads the right one."""
+    refused = asking("answer", asked(asking), "--yes", "--args", '{"cent": 700}')
+    assert refused.status == 2
+    assert "lets nobody change cent\nIt lets you change: cents.\n" in refused.err
+
+
+@pytest.mark.parametrize("user", [None, "linus"])
+def test_who_decides_is_who_is_at_the_keyboard(
+    asking: Shell, monkeypatch: pytest.MonkeyPatch, user: str | None
+) -> None:
+    """Without --by the journal has the system's name for them, and not nobody's."""
+    for name in ("USER", "LOGNAME", "LNAME", "USERNAME"):
+        monkeypatch.delenv(name, raising=False)
+    if user is not None:
+        monkeypatch.setenv("USER", user)
+    asking("answer", asked(asking), "--yes")
+    own = pwd.getpwuid(os.getuid()).pw_name
+    assert asking("run", "asking.py:buy", "tea", "--key", "k").value == f"900 by {user or own}"

@@ -2,10 +2,11 @@
 
 import shlex
 import signal
+import time
 
 import pytest
 
-from tests.surface.command import Shell, run_ids
+from tests.surface.command import SECONDS, Shell, run_ids
 
 
 def test_runs_are_listed_newest_first(shell: Shell) -> None:
@@ -139,3 +140,36 @@ def test_a_long_name_gives_way_to_the_rest(shell: Shell, monkeypatch: pytest.Mon
     line = shell("ls").out.splitlines()[1]
     assert len(line) <= 80
     assert "…  completed  " in line
+
+
+WAITED = """
+import sys
+import threading
+import holdfast as hf
+
+def work() -> None:
+    print("at work", file=sys.stderr, flush=True)
+    threading.Event().wait()
+
+@hf.durable
+async def waited(ctx: hf.Context) -> None:
+    await ctx.receive(hf.Signal("paid", int))
+    await ctx.step(work)
+"""
+
+
+def test_a_run_at_work_is_listed_without_what_it_waited_for_before(shell: Shell) -> None:
+    """Why it rested is over once somebody drives it."""
+    (shell.folder / "waited.py").write_text(WAITED)
+    worker = shell.start("worker", "waited.py")
+    worker.wait_for("serving")
+    shell("run", "waited.py", "--key", "k", "--detach")
+    give_up = time.monotonic() + SECONDS
+    while shell("ls", "--json").value["reason"] != "signal: paid":
+        assert time.monotonic() < give_up, "it never came to rest"
+    shell("signal", "k", "paid", "1")
+    worker.wait_for("at work")
+    listed = shell("ls", "--json").value
+    assert (listed["status"], listed["reason"]) == ("running", "")
+    assert "waits for signal" not in shell("ls").out
+    worker.end(signal.SIGKILL)

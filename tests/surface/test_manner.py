@@ -34,6 +34,7 @@ STATUSES = {
     errors.StoreError("x"): 5,
     errors.StoreUnavailable("x"): 5,
     errors.NoStore("x"): 5,
+    errors.StoreClosed("x"): 5,
     errors.StoreRefused("x"): 5,
     errors.UnknownEntry(kind="k", version=2): 5,
 }
@@ -108,7 +109,8 @@ def test_a_terminal_gets_colours_unless_it_asks_for_none(shell: Shell) -> None:
     shell("run", "program.py:count", "1", "--key", "k")
     coloured = re.compile(r"\x1b\[[0-9;]*3[0-9]")
     assert coloured.search(on_a_terminal(shell, "show", "--key", "k"))
-    assert not coloured.search(on_a_terminal(shell, "show", "--key", "k", NO_COLOR="1"))
+    styled = re.compile(r"\x1b\[[0-9;]+m")
+    assert not styled.search(on_a_terminal(shell, "show", "--key", "k", NO_COLOR="1")), "not even bold or dim"
     assert "\x1b" not in shell("show", "--key", "k").out
 
 
@@ -145,3 +147,38 @@ def test_the_library_does_not_load_the_command_line() -> None:
     look = "import sys, holdfast; print(sorted({'click', 'rich', 'holdfast.cli'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, timeout=SECONDS, check=True)
     assert done.stdout == "[]\n"
+
+
+def test_a_number_below_zero_that_is_taken_for_an_option_is_told_how_to_be_written(shell: Shell) -> None:
+    """The hint is the very words, and they work."""
+    refused = shell("run", "program.py:count", "-5")
+    assert refused.status == 2
+    assert "write `-- -5`" in refused.err
+    assert shell("run", "program.py:count", "--", "-5").value == -3
+
+
+def test_an_object_that_names_what_is_no_parameter_says_so(shell: Shell) -> None:
+    """Whoever mistypes the name of the one parameter is not told of its type."""
+    refused = shell("run", "program.py:hold", "--input", '{"nummer": 1}')
+    assert refused.status == 2
+    assert "hold has no parameter nummer" in refused.err
+    assert "It takes: hold(number: int)" in refused.err
+    assert shell("run", "program.py:hold", "--input", "1", "--quiet").value == 3
+
+
+def test_an_address_with_a_parameter_that_nobody_knows_names_those_that_are(shell: Shell) -> None:
+    """A slip in one is seen beside the right one, on lines that are whole."""
+    refused = shell("ls", "--store", "postgresql://localhost/db?shema=x")
+    assert refused.status == 5
+    assert "⏎" not in refused.err
+    assert "schema, pool, listen, durability" in refused.err
+
+
+def test_a_missing_driver_is_told_with_what_installs_it(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And with nothing about newer stores or backups."""
+    for name in [name for name in sys.modules if name.startswith(("holdfast.store.postgres", "psycopg"))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    refused = shell("ls", "--store", "postgresql://localhost/db")
+    assert refused.status == 5
+    assert "needs psycopg, which is not installed: pip install 'holdfast[postgres]'\nInstall it; or use " in refused.err

@@ -1,6 +1,7 @@
 """`holdfast preflight`, and a deploy as it really goes: old and new workers side by side on one store."""
 
 import asyncio
+import importlib.util
 import re
 import signal
 from collections import Counter
@@ -13,7 +14,7 @@ import pytest
 import holdfast as hf
 from holdfast import events
 from tests.surface.command import SECONDS, Shell, Started
-from tests.surface.deploy_1 import GO, ON, benign, harmful
+from tests.surface.deploy_1 import GO, ON
 
 REFUSED = r"would be refused\n    recorded  entry \d: '0/gather#1'\n    asked     '0/act#1'"
 BENIGN = [f"benign {number}" for number in range(6)]
@@ -87,11 +88,22 @@ async def rests(run: hf.Run[Any], times: int = 1) -> None:
                 return
 
 
-async def begin(store: str, *, working: bool = False) -> None:
+def program_in(folder: Path) -> Any:
+    """Import the program as it was from a folder of its own, beside which it notes what it does."""
+    spec = importlib.util.spec_from_file_location("deploy_here", folder / "deploy_1.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+async def begin(store: str, folder: Path, *, working: bool = False) -> None:
     """Start every run, and wait until it was brought to its first rest, by a worker or here."""
+    program = program_in(folder)
     async with hf.open(store, work=False) as runtime:
         runs: list[hf.Run[Any]] = []
-        for function, keys in ((benign, BENIGN), (harmful, HARMFUL), (benign, PINNED)):
+        for function, keys in ((program.benign, BENIGN), (program.harmful, HARMFUL), (program.benign, PINNED)):
             app = hf.App(function, version="1")
             async with hf.open(store, app, work=working) as client:
                 for key in keys:
@@ -137,7 +149,7 @@ async def taken_over(store: str, keys: list[str]) -> None:
 def test_old_and_new_workers_side_by_side_finish_everything_as_the_preflight_said(deploy: Deploy) -> None:
     """What is pinned or refused is for the old, what the new have is not dragged back, and nothing is done twice."""
     old = deploy.launch(1)
-    asyncio.run(begin(deploy.store))
+    asyncio.run(begin(deploy.store, deploy.shell.folder))
     said = deploy.preflight(2)
     assert said == dict.fromkeys(BENIGN, "goes_on") | dict.fromkeys(HARMFUL, "refused") | dict.fromkeys(
         PINNED, "pinned"
@@ -171,7 +183,8 @@ def test_a_preflight_names_what_is_refused_and_counts_the_rest(shell: Shell) -> 
     """Recorded stands against asked, the ways out are told, and what goes on is named only if that is asked for."""
     write_programs(shell.folder)
     store = f"sqlite:///{shell.folder}/holdfast.db"
-    asyncio.run(begin(store, working=True))
+    asyncio.run(begin(store, shell.folder, working=True))
+    assert len((shell.folder / "acts.txt").read_text().splitlines()) == 15, "it acted in its own folder"
     ran = shell("preflight", "deploy_2.py", "--store", store)
     assert ran.status == 1
     assert len(re.findall(REFUSED, ran.out)) == 3
@@ -198,7 +211,7 @@ def test_a_preflight_of_code_that_waits_outside_says_that_nobody_can_tell(shell:
     monkeypatch.setattr("holdfast.engine.rehearsal._OUTSIDE_SECONDS", 0.05)
     write_programs(shell.folder)
     store = f"sqlite:///{shell.folder}/holdfast.db"
-    asyncio.run(begin(store, working=True))
+    asyncio.run(begin(store, shell.folder, working=True))
     program = (shell.folder / "deploy_1.py").read_text()
     stuck = program.replace(
         '    """Act twice, wait, act."""\n', "    await asyncio.get_running_loop().create_future()\n"

@@ -31,7 +31,7 @@ def test_not_done_is_recorded_as_a_word_too(shell: Shell) -> None:
     run = doubted(shell)
     ran = shell("resolve", run, "0/take#1", "--not-done", "--json")
     assert ran.value == {
-        "run": run, "step": "0/take#1", "done": False, "by": None, "note": None, "worker": False,
+        "run": run, "step": "0/take#1", "done": False, "by": "grace", "note": None, "worker": False,
     }  # fmt: skip
 
 

@@ -51,6 +51,12 @@ def test_a_deleted_runs_key_is_not_used_again(shell: Shell) -> None:
     assert ran.status == 4
     assert f"key 'k' belongs to run {run}, which was deleted" in ran.err
     assert "use another key" in ran.err
+    for words in (["show", "--key", "k"], ["show", "k"], ["tail", "k"]):
+        ran = shell(*words)
+        assert ran.status == 3
+        assert f"run {run}, which was deleted and has key 'k', was not found" in ran.err
+        assert f"`holdfast show {run} --archive FILE`" in ran.err
+    assert "key 'other' was not found" in shell("show", "--key", "other").err
     assert shell.ledger() == ["add 1", "add 2"]
 
 
@@ -146,7 +152,7 @@ def test_what_is_old_goes(shell: Shell) -> None:
     failed = shell("run", "program.py:fail", "--json").error["run"]
     assert "0 runs deleted" in shell("gc", "--older-than", "1h").err
     assert "3 runs would be deleted" in shell("gc", *OLD, "--dry-run").err
-    assert "0 runs deleted" in shell("gc", *OLD, "--name", "hold").err
+    assert "nothing was deleted" in shell("gc", *OLD, "--name", "hold").err
     assert len(shell("ls", "--json").values) == 3
     assert "1 run deleted" in shell("gc", *OLD, "--status", "completed,cancelled", "--keep", "1").err
     ran = shell("gc", *OLD, "--status", "completed", "--json")
@@ -220,3 +226,11 @@ def test_an_interrupted_clean_up_ends_its_batch_and_says_how_far_it_came(
     assert shell("verify", "old.jsonl").status == 0
     for run in runs:
         assert shell("show", run, "--archive", "old.jsonl").status == 0
+
+
+def test_a_clean_up_of_a_name_that_no_run_has_says_so(shell: Shell) -> None:
+    """A mistyped name is not told as a clean-up that found everything clean."""
+    a_run(shell)
+    ran = shell("gc", "--older-than", "1h", "--name", "cuont")
+    assert (ran.status, ran.err) == (0, "! no run is called 'cuont': nothing was deleted\n")
+    assert "0 runs deleted" in shell("gc", "--older-than", "1h", "--name", "count").err

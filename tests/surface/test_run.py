@@ -306,3 +306,39 @@ def test_a_wrong_argument_is_refused_with_a_command_that_works(shell: Shell) -> 
         assert shell.copied(example).status == 0
     ran = shell("run", "program.py:count", '{"number": 5}', "--json")
     assert "--input '{\"number\": 5}'" in ran.error["hint"]
+
+
+APPS = """
+import holdfast as hf
+
+@hf.durable
+async def report(ctx: hf.Context) -> str:
+    return "report"
+
+@hf.durable(name="daily")
+async def nightly(ctx: hf.Context) -> str:
+    return "nightly"
+
+@hf.durable
+async def shared(ctx: hf.Context) -> str:
+    return "shared"
+
+one = hf.App(report, shared, version="1")
+two = hf.App(nightly, shared, version="2")
+"""
+
+
+def test_a_functions_name_picks_the_app_that_has_it(shell: Shell) -> None:
+    """Where a file holds several apps, its function says enough, by its own name or by the module's for it."""
+    (shell.folder / "apps.py").write_text(APPS)
+    assert shell("run", "apps.py:report").value == "report"
+    assert shell("run", "apps.py:daily").value == "nightly"
+    assert shell("run", "apps.py:nightly", "--json").value["name"] == "daily"
+    for target, said in (
+        ("apps.py", "apps.py holds 2 apps"),
+        ("apps.py:nothing", "apps.py holds 2 apps, and none has 'nothing'"),
+        ("apps.py:shared", "shared is in several apps of apps.py: one, two"),
+    ):
+        refused = shell("run", target)
+        assert (refused.status, said in refused.err) == (2, True), refused.err
+    assert "\n  apps.py:one\n  apps.py:two\n  apps.py:daily\n  apps.py:report\n" in shell("run", "apps.py").err

@@ -1,7 +1,9 @@
 """`holdfast worker` starts what is scheduled, and `holdfast ls --schedules` tells what that is."""
 
 import json
+import re
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -88,6 +90,22 @@ def test_schedules_are_listed_while_a_worker_looks_after_them(clocked: Shell) ->
     assert "all dead" in clocked("ls", "--schedules").out
 
 
+@pytest.mark.parametrize("here", ["UTC", "America/New_York"])
+def test_a_tick_is_shown_in_its_schedules_own_zone(clocked: Shell, monkeypatch: pytest.MonkeyPatch, here: str) -> None:
+    """The clock of whoever looks plays no part: half past two in Berlin is half past two, with its offset."""
+    monkeypatch.setenv("TZ", here)
+    time.tzset()
+    try:
+        with serving(clocked, until="starts hourly") as worker:
+            nightly = clocked("ls", "--schedules").out.splitlines()[2]
+            said = worker.end(signal.SIGTERM).err
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert re.search(r"Europe/Berlin, next \d{4}-02-29 02:30:00 \+01:00", said)
+    assert re.search(r"Europe/Berlin  \d{4}-02-29 02:30:00 \+01:00", nightly)
+
+
 def test_a_store_without_schedules_says_so(clocked: Shell) -> None:
     """An empty list is told apart from a list that failed."""
     assert clocked("ls", "--schedules").status == 5
@@ -132,3 +150,29 @@ def test_a_schedules_own_run_is_listed_only_for_whoever_names_it(shell: Shell) -
     assert shell.run_python("clock.py").returncode == 0
     assert "no runs yet" in shell("ls").err
     assert [run["name"] for run in shell("ls", "--name", "holdfast:schedule", "--json").values] == ["holdfast:schedule"]
+    assert "1 run (1 of them Holdfast's own, which `ls` does not list): nothing is wrong" in shell("verify").err
+
+
+def test_a_worker_is_listed_without_what_is_holdfasts_own(clocked: Shell) -> None:
+    """What it serves are the functions of its program."""
+    with serving(clocked, until="starts hourly"):
+        assert clocked("ls", "--workers", "--json").value["serves"] == ["hourly", "nightly"]
+        assert "holdfast:schedule" not in clocked("ls", "--workers").out
+
+
+def test_a_tick_is_found_by_its_key_in_either_spelling(clocked: Shell) -> None:
+    """A key that was made of parts is kept with its colons escaped; whoever types them as they are finds it too."""
+    (clocked.folder / "start.py").write_text(
+        "from datetime import UTC, datetime\n"
+        "import holdfast as hf\n"
+        "from clocked import nightly\n"
+        "at = datetime(2026, 11, 16, 8, 48, tzinfo=UTC)\n"
+        "hf.run(nightly, at, 'red', store='sqlite:///holdfast.db', key=('schedule', 'nightly', f'{at:%FT%TZ}'))\n"
+    )
+    assert clocked.run_python("start.py").returncode == 0
+    kept, typed = "schedule/nightly/2026-11-16T08%3A48%3A00Z", "schedule/nightly/2026-11-16T08:48:00Z"
+    assert clocked("show", "--key", kept, "--json").value["key"] == kept
+    assert clocked("show", "--key", typed, "--json").value["key"] == kept
+    assert clocked("show", typed, "--json").value["key"] == kept
+    missing = clocked("show", "--key", typed.replace("nightly", "daily"))
+    assert (missing.status, "key 'schedule/daily/2026-11-16T08:48:00Z' was not found" in missing.err) == (3, True)

@@ -5,6 +5,8 @@ import signal
 
 import pytest
 
+from holdfast import events as ev
+from holdfast.cli.lines import Stopwatch
 from tests.surface.command import Shell
 
 
@@ -70,7 +72,7 @@ def test_a_doubt_is_drawn_with_the_command_that_ends_it(shell: Shell) -> None:
     assert shell.copied(resolve, JSON='"R-1"').status == 0
     shell("run", "program.py:pay", "5", "--key", "p")
     drawn = shell("show", "--key", "p").out
-    assert re.search(r"│ ✓ take#1  once .* says a person: it did happen", drawn)
+    assert re.search(r"│ ✓ take#1  once .* says grace: it did happen", drawn)
     assert "2 processes" in drawn
 
 
@@ -163,3 +165,84 @@ def test_a_failure_and_a_retry_are_told(shell: Shell) -> None:
     drawn = shell("show", "--key", "k").out
     assert re.search(r"✗ flaky#1  repeat .* OSError: busy  \(again.py:3\) \(attempt 1, again in", drawn)
     assert re.search(r"✓ flaky#1  repeat .* attempt 2", drawn)
+
+
+LISTENING = """
+import holdfast as hf
+
+@hf.durable
+async def listen(ctx: hf.Context) -> int:
+    return await ctx.receive(hf.Signal("receipts-uploaded", int))
+"""
+
+
+def test_a_signal_that_nobody_has_received_is_shown(shell: Shell) -> None:
+    """A misspelt name is seen beside the right one, until somebody takes it."""
+    (shell.folder / "listening.py").write_text(LISTENING)
+    shell("run", "listening.py", "--key", "k", "--detach")
+    shell("signal", "k", "receipts-uploded", "1", "--by", "ada")
+    shell("signal", "k", "receipts-uploded", "2")
+    shell("signal", "k", "receipts-uploaded", "3")
+    drawn = shell("show", "k").out
+    assert "\n! 2 signals 'receipts-uploded' in the inbox, which nobody has received yet\n" in drawn
+    assert "\n! 1 signal 'receipts-uploaded' in the inbox, which nobody has received yet\n" in drawn
+    sent = shell("show", "k", "--json").value["signals"]
+    assert [(each["name"], each["value"], each["by"]) for each in sent] == [
+        ("receipts-uploded", 1, "ada"), ("receipts-uploded", 2, "grace"), ("receipts-uploaded", 3, "grace"),
+    ]  # fmt: skip
+    assert shell("run", "listening.py", "--key", "k").value == 3
+    drawn = shell("show", "k").out
+    assert "'receipts-uploaded' in the inbox" not in drawn
+    assert "2 signals 'receipts-uploded' in the inbox" in drawn
+
+
+COLUMNS = """
+import holdfast as hf
+
+async def fetch(number: int) -> int:
+    return number
+
+async def twice(ctx: hf.Context, number: int) -> int:
+    return await ctx.step(fetch, await ctx.step(fetch, number))
+
+@hf.durable
+async def trip(ctx: hf.Context) -> None:
+    await ctx.step(fetch, 1)
+    await ctx.map(fetch, [1])
+    await ctx.gather(twice(ctx, 1), twice(ctx, 2))
+    await ctx.sleep(0.001)
+    await ctx.receive(hf.Signal("go", int), timeout=0.001)
+    await ctx.ask("Go?", expires=0.001)
+"""
+
+
+def test_steps_waits_and_questions_share_their_columns(shell: Shell) -> None:
+    """A time stands in the column of times whatever it is of, and no line ends in blanks."""
+    (shell.folder / "columns.py").write_text(COLUMNS)
+    assert shell("run", "columns.py:trip", "--key", "k").status == 0
+    drawn = re.sub(r" +[\d.]+ m?s\b", lambda found: "T".rjust(len(found[0])), shell("show", "k").out)
+    lines = [line for line in drawn.splitlines() if line.startswith("│")]
+    assert sorted(lines[2:6]) == [
+        "│ ✓ gather#1.1/fetch#1  repeat",
+        "│ ✓ gather#1.1/fetch#2  repeat        T",
+        "│ ✓ gather#1.2/fetch#1  repeat",
+        "│ ✓ gather#1.2/fetch#2  repeat        T",
+    ]
+    assert lines[:2] + lines[6:] == [
+        "│ ✓ fetch#1             repeat        T",
+        "│ ✓ map#1.1/fetch#1     repeat",
+        "│ ✓ sleep#1                           T",
+        "│ ✓ receive#1                         T  nothing came in time",
+        "│ ? ask#1                                asks: Go?",
+        "│ ✗ ask#1                             T  nobody answered in time",
+    ]
+
+
+def test_what_a_run_was_delayed_by_is_no_time_of_its_first_step() -> None:
+    """The journal has when it was due: before that nobody worked."""
+    watch = Stopwatch()
+    started = ev.RunStarted(
+        name="n", tenant="", digest="", seed="", root="", at=1_000_000, due_at=61_000_000
+    )  # fmt: skip
+    assert watch.took(started) is None
+    assert watch.took(ev.StepCompleted(step="0/add#1", digest="", at=61_500_000)) == 500_000

@@ -1,5 +1,6 @@
 """`holdfast worker`: serve a program's runs, and leave in good order."""
 
+import asyncio
 import fcntl
 import json
 import signal
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import holdfast as hf
 from tests.surface.command import Shell, Started
 
 GATED = """
@@ -240,3 +242,16 @@ def test_workers_are_listed_with_what_they_are(gated: Yard) -> None:
     gated.gate.close()
     gated("run", "gated.py", "--key", "k")
     assert "no workers" in gated("ls", "--workers").err
+
+
+def test_a_workers_lock_is_one_word_in_python_and_in_json(gated: Yard) -> None:
+    """Whoever moves from the command line to the client compares the same word."""
+
+    async def locks() -> list[str]:
+        async with hf.open(f"sqlite:///{gated.folder}/holdfast.db", work=False) as runtime:
+            return [worker.lock for worker in await runtime.client.workers()]
+
+    worker = a_worker(gated, "gated.py")
+    assert asyncio.run(locks()) == ["held"] == [line["lock"] for line in gated("ls", "--workers", "--json").values]
+    worker.end(signal.SIGKILL)
+    assert asyncio.run(locks()) == ["free"] == [line["lock"] for line in gated("ls", "--workers", "--json").values]

@@ -82,7 +82,7 @@ def _call(given: list[str]) -> int:
         return Exit.USAGE
     except click.UsageError as error:
         path = error.ctx.command_path if error.ctx is not None else "holdfast"
-        surface.fail("usage", error.format_message(), hint=f"`{path} --help` tells what it takes.")
+        surface.fail("usage", error.format_message(), hint=f"`{path} --help` tells what it takes.{_dashed(error)}")
         return Exit.USAGE
     except click.ClickException as error:
         surface.fail("usage", error.format_message())
@@ -90,3 +90,10 @@ def _call(given: list[str]) -> int:
     except click.Abort:
         surface.fail("interrupted", "nothing was changed", word="interrupted")
         return Exit.INTERRUPTED
+
+
+def _dashed(error: click.UsageError) -> str:
+    """Return how to write a number below zero, where one was taken for an option."""
+    if isinstance(error, click.NoSuchOption) and error.option_name[1:2].isdigit():
+        return f"\nA value that begins with a dash stands behind two: write `-- {error.option_name}`."
+    return ""

@@ -12,7 +12,7 @@ from holdfast.cli.completion import complete_question
 from holdfast.cli.control import follow_up, is_worked
 from holdfast.cli.exits import Exit
 from holdfast.cli.lines import mark
-from holdfast.cli.options import common, json_of
+from holdfast.cli.options import by_option, common, json_of
 from holdfast.cli.questions import decide, list_questions
 from holdfast.cli.saying import by as by_whom
 from holdfast.cli.store import find_run, open_client
@@ -26,23 +26,25 @@ from holdfast.core.ids import RunId
 
 @click.command("answer")
 @click.argument("question", metavar="[QUESTION]", required=False, shell_complete=complete_question)
-@click.option("--yes/--no", "yes", default=None, help="The decision; without it, you are asked.")
+@click.option("--yes", "agreed", is_flag=True, help="The decision; without it, you are asked.")
+@click.option("--no", "declined", is_flag=True, help="The other decision.")
 @click.option("--token", metavar="TOKEN", help="Answer by a callback token instead; - reads it from stdin.")
 @click.option("--value", metavar="JSON", help="What the token brings, where it is for no question.")
 @click.option("--args", metavar="JSON", help="Changes to what the question lets you change, as one object.")
 @click.option("--shown", metavar="DIGEST", help="Answer only if this is what is shown.")
-@click.option("--by", metavar="WHO", help="Who decides; kept in the journal.")
+@by_option("Who decides")
 @click.option("--note", metavar="TEXT", help="Why; kept in the journal.")
 @common()
 async def answer(
-    surface: Surface, *, question: str | None, yes: bool | None, token: str | None, value: str | None, args: str | None,
-    shown: str | None, by: str | None, note: str | None,
+    surface: Surface, *, question: str | None, agreed: bool, declined: bool, token: str | None, value: str | None,
+    args: str | None, shown: str | None, by: str | None, note: str | None,
 ) -> int:  # fmt: skip
     """Answer a question that a run asks, or list those that are open.
 
     QUESTION is its id as the list prints it, or a run that asks only one. What you decide about is shown first, and the
     answer counts for exactly that. With --token it is the one wait that a callback token is for.
     """
+    yes = _decision(agreed, declined)
     if token is not None:
         if question is not None or shown is not None:
             raise click.UsageError("a token names what it answers: leave out QUESTION and --shown")
@@ -75,6 +77,13 @@ async def answer(
     said = f"{'yes' if decided else 'no'}{by_whom(by)}{''.join(changes)}; {follow_up(working)}"
     surface.say(mark("✓", "green") + Text(said))
     return Exit.FINE
+
+
+def _decision(agreed: bool, declined: bool) -> bool | None:
+    """Return what was decided on the command line, if anything was."""
+    if agreed and declined:
+        raise click.UsageError("say --yes or --no, not both: an answer cannot be taken back")
+    return agreed if agreed or declined else None
 
 
 def _new(changed: Mapping[str, Any] | None) -> Iterable[tuple[str, Any]]:

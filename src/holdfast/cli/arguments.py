@@ -59,7 +59,7 @@ def read_input(function: Function, text: str) -> dict[str, Any]:
         value = msgspec.json.decode(text)
     except msgspec.MsgspecError as error:
         raise _refused(function, f"--input is not JSON: {error}") from None
-    names = [parameter.name for parameter in function.parameters]
+    given, names = value, [parameter.name for parameter in function.parameters]
     if len(names) == 1 and not (isinstance(value, dict) and names[0] in value):
         value = {names[0]: value}
     if not isinstance(value, dict):
@@ -67,7 +67,14 @@ def read_input(function: Function, text: str) -> dict[str, Any]:
     try:
         return _complete(function, function.decode_input(msgspec.json.encode(value)))
     except InvalidValue as error:
-        raise _refused(function, str(error)) from None
+        raise _refused(function, _unknown(function, given) or str(error)) from None
+
+
+def _unknown(function: Function, given: Any) -> str:
+    """Return that an object names what is no parameter, where that is what was given."""
+    names = {parameter.name for parameter in function.parameters}
+    unknown = [name for name in given if name not in names] if isinstance(given, dict) else []
+    return f"{function.name} has no {listed('parameter', unknown)}" if unknown else ""
 
 
 def _complete(function: Function, named: dict[str, Any]) -> dict[str, Any]:

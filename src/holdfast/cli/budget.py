@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from holdfast.cli.control import by_option, open_run, reason_option, tell
+from holdfast.cli.control import asker_option, open_run, reason_option, tell
 from holdfast.cli.options import common, run_argument
 from holdfast.cli.saying import by as by_whom
 from holdfast.cli.store import open_client
@@ -60,7 +60,7 @@ def given_budget(text: str | None) -> Budget | None:
 @click.argument("amounts", metavar="AMOUNT...", nargs=-1, required=True)
 @click.option("--key", metavar="KEY", help="The raise's own key: the same key raises once.")
 @reason_option
-@by_option
+@asker_option
 @common()
 async def raise_(
     surface: Surface, *, run: str, amounts: tuple[str, ...], key: str | None, reason: str, by: str | None

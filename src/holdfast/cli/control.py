@@ -8,7 +8,7 @@ from rich.text import Text
 from holdfast.cli.exits import Exit
 from holdfast.cli.lines import mark
 from holdfast.cli.liveness import is_alive
-from holdfast.cli.options import common, key_option, run_argument
+from holdfast.cli.options import by_option, common, key_option, run_argument
 from holdfast.cli.saying import by as by_whom
 from holdfast.cli.store import find_run, open_client
 from holdfast.cli.surface import Surface
@@ -19,7 +19,7 @@ from holdfast.core.status import Status
 
 _NO_WORKER: Final = "no worker is running: the run goes on when its program next runs"
 _WORKER: Final = "the run goes on as soon as a worker that knows its program takes it up"
-by_option: Final = click.option("--by", metavar="WHO", help="Who asks for it; kept in the journal.")
+asker_option: Final = by_option("Who asks for it")
 reason_option: Final = click.option("--reason", metavar="TEXT", default="", help="Why; kept in the journal.")
 
 
@@ -75,7 +75,7 @@ _LATER: Final = "it is heeded when its program next runs"
 @run_argument(required=False)
 @key_option
 @reason_option
-@by_option
+@asker_option
 @common()
 async def cancel(surface: Surface, *, run: str | None, key: str | None, reason: str, by: str | None) -> int:
     """Ask for a run's end: its code is told, may clean up in one step, and the run ends as cancelled."""
@@ -90,7 +90,7 @@ async def cancel(surface: Surface, *, run: str | None, key: str | None, reason: 
 @run_argument(required=False)
 @key_option
 @reason_option
-@by_option
+@asker_option
 @common()
 async def pause(surface: Surface, *, run: str | None, key: str | None, reason: str, by: str | None) -> int:
     """Let a run rest at its next entry, until it is resumed."""
@@ -104,7 +104,7 @@ async def pause(surface: Surface, *, run: str | None, key: str | None, reason: s
 @click.command("resume")
 @run_argument(required=False)
 @key_option
-@by_option
+@asker_option
 @common()
 async def resume(surface: Surface, *, run: str | None, key: str | None, by: str | None) -> int:
     """Let a paused run go on.
@@ -121,7 +121,7 @@ async def resume(surface: Surface, *, run: str | None, key: str | None, by: str 
 @click.command("retry")
 @run_argument(required=False)
 @key_option
-@by_option
+@asker_option
 @common()
 async def retry(surface: Surface, *, run: str | None, key: str | None, by: str | None) -> int:
     """Have a run tried again that failed, was set aside, or that changed code refused, once the cause is gone.

@@ -16,13 +16,15 @@ from holdfast.cli.store import open_client
 from holdfast.cli.surface import Surface, shown
 from holdfast.cli.wording import between, counted, duration
 from holdfast.client.protocol import Client, RunSummary, WorkerInfo
-from holdfast.core.errors import HoldfastError, NoStore
+from holdfast.core.divergence import UNSTEADY, is_unsteady
+from holdfast.core.errors import Diverged, HoldfastError, NoStore
 from holdfast.core.ids import RunId
 from holdfast.core.status import Status
 
 _PAGE: Final = 200
 _RESTING: Final = (Status.QUEUED, Status.WAITING)
 _OVERDUE: Final = timedelta(seconds=5)
+_UNSTEADY: Final = "unsteady"
 _SIGNS: Final = {OK: ("✓", "green"), NOTE: ("!", "yellow"), BAD: ("✗", "red")}
 
 
@@ -116,14 +118,21 @@ async def _stuck(client: Client, surface: Surface) -> list[Check]:
     waiting = await client.runs(status=Status.WAITING, limit=_PAGE)
     kinds = (
         ("doubt", "waiting for a person's word", "`holdfast show RUN` prints the command that gives it."),
-        ("diverged", "diverged from their code", "Run the version that wrote them, or start anew under another key."),
+        ("diverged", "diverged from their code", Diverged.hint),
+        (_UNSTEADY, "diverged though their code is the same", UNSTEADY),
         ("unknown_entry", "written by a newer Holdfast", "Upgrade the Holdfast that runs them."),
     )
     for reason, found, advice in kinds:
-        runs = [run for run in waiting if run.reason.startswith(reason)]
+        runs = [run for run in waiting if _kind(run) == reason]
         if runs:
             checks.append(_group(NOTE, f"{counted(len(runs), 'run')} {found}", advice, runs))
     return checks or [Check("runs", OK, "none is set aside, diverged or in doubt", "")]
+
+
+def _kind(run: RunSummary) -> str:
+    """Return what a run waits for, in one word."""
+    word, _, _ = run.reason.partition(":")
+    return _UNSTEADY if word == "diverged" and is_unsteady(run.reason) else word
 
 
 def _group(status: str, found: str, advice: str, runs: list[RunSummary]) -> Check:

@@ -1,22 +1,25 @@
 """The lines of a run's picture."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from rich.text import Text
 
 from holdfast import events as ev
 from holdfast.cli.lines import ENDINGS, doubt, failure, line_of, mark, reason, resolution
 from holdfast.cli.picture import Act, Picture, Process
+from holdfast.cli.questions import changing
 from holdfast.cli.saying import resting
 from holdfast.cli.surface import Surface, brief, shown
 from holdfast.cli.table import COLOURS
 from holdfast.cli.wording import between, clock, counted, duration, step_name
-from holdfast.client.local import as_time
-from holdfast.client.protocol import RunInfo
+from holdfast.client.protocol import Question, RunInfo, SignalInfo
 from holdfast.client.serving import LACKING
+from holdfast.client.standing import as_time
 from holdfast.core.budget import DEADLINE, STEPS
+from holdfast.core.divergence import advice
 from holdfast.core.status import Status
 
 _MOST_ACTS: Final = 40
@@ -25,19 +28,35 @@ _HEAD: Final = 25
 _NAME_COLUMNS: Final = 40
 
 
+class Columns(NamedTuple):
+    """How wide the names of a run's steps are, and whether any of them has an effect and a time."""
+
+    name: int
+    effect: bool
+    took: bool
+
+
 def draw_run(
-    surface: Surface, info: RunInfo, picture: Picture, *, dead: bool = False, everything: bool = False
-) -> Iterator[Text]:
-    """Yield the lines; `dead` says that the process which holds the run is known to be gone."""
+    surface: Surface, info: RunInfo, picture: Picture, *, asked: Sequence[Question] = (),
+    signals: Sequence[SignalInfo] = (), dead: bool = False, everything: bool = False,
+) -> Iterator[Text]:  # fmt: skip
+    """Yield the lines; `asked` and `signals` are its open questions and what waits in its inbox, `dead` says that
+    whoever holds it is known to be gone.
+    """
     yield from _head(info, picture)
-    width = max([len(step_name(act.step)) for process in picture.processes for act in process.acts if act.step] or [0])
-    width = min(width, _NAME_COLUMNS)
+    acts = [act for process in picture.processes for act in process.acts]
+    columns = Columns(
+        name=min(max([len(step_name(act.step)) for act in acts if act.step] or [0]), _NAME_COLUMNS),
+        effect=any(act.effect is not None for act in acts),
+        took=any(act.took is not None for act in acts),
+    )
     before: Process | None = None
     for process in picture.processes:
         yield Text("")
-        yield from _process(process, before, width, everything=everything, dead=dead)
+        yield from _process(process, before, columns, everything=everything, dead=dead)
         before = process
-    yield from _advice(surface, info, picture, dead=dead)
+    yield from _inbox(signals)
+    yield from _advice(surface, info, picture, asked, dead=dead)
 
 
 def _head(info: RunInfo, picture: Picture) -> Iterator[Text]:
@@ -79,7 +98,9 @@ def _labels(info: RunInfo) -> str:
     return "  ".join(f"{shown(name)}={shown(value)}" for name, value in info.labels.items())
 
 
-def _process(process: Process, before: Process | None, width: int, *, everything: bool, dead: bool) -> Iterator[Text]:
+def _process(
+    process: Process, before: Process | None, columns: Columns, *, everything: bool, dead: bool
+) -> Iterator[Text]:  # fmt: skip
     yield _title(process, before)
     if before is not None or process.forked:
         kept = f"{counted(process.replayed, 'step')} replayed from the journal, not performed again"
@@ -89,12 +110,22 @@ def _process(process: Process, before: Process | None, width: int, *, everything
     body = process.acts[:-1] if process.end in ("finished", "parked") else process.acts
     told = [act for act in body if act.effect is not None or line_of(act.entry) is not None]
     for act in _shortened(told, everything=everything):
-        yield _bar() + (_line(act, width, process) if isinstance(act, Act) else act)
+        yield _bar() + (_line(act, columns, process) if isinstance(act, Act) else act)
     yield _end(process, dead=dead)
     last = process.acts[-1].entry if process.acts else None
     if isinstance(last, ev.RunFinished) and last.error is not None and last.error.traceback is not None:
         for line in last.error.traceback.splitlines()[-_MOST_FRAMES:]:
             yield Text(f"    {shown(line)}", style="dim")
+
+
+def _inbox(signals: Sequence[SignalInfo]) -> Iterator[Text]:
+    """Yield what was sent and waits, each name once."""
+    names = Counter(signal.name for signal in signals)
+    if names:
+        yield Text("")
+    for name, number in names.items():
+        said = f"{counted(number, 'signal')} {shown(repr(name))} in the inbox, which nobody has received yet"
+        yield mark("!", "yellow") + Text(said, style="yellow")
 
 
 def _bar() -> Text:
@@ -119,24 +150,34 @@ def _shortened(acts: Sequence[Act], *, everything: bool) -> Iterator[Act | Text]
     yield from acts[_HEAD + left_out :]
 
 
-def _line(act: Act, width: int, process: Process) -> Text:
+def _line(act: Act, columns: Columns, process: Process) -> Text:
     """Return an act's line in columns: sign, step, effect, time, and what there is to say."""
-    entry = act.entry
-    sign, style, said = _said(act, process)
-    if act.effect is None and isinstance(entry, ev.StepFailed) and act.note:
-        assert act.step is not None
-        return mark("✗", "yellow") + step_name(act.step) + Text(f"  {act.note}", style="yellow")
+    if act.step is None:
+        return line_of(act.entry) or Text(act.entry.type)
     if act.effect is None:
-        line = line_of(entry, act.took) or Text(entry.type)
-        return line.append(f"  {act.note}", style="yellow") if act.note else line
-    assert act.step is not None
+        sign, said = _said_of_wait(act)
+    else:
+        word, style, words = _said(act, process)
+        attempt = f"  attempt {act.attempt}" if act.attempt > 1 else ""
+        sign, said = mark(word, style), Text.assemble((attempt, "yellow"), (words, style))
     name = step_name(act.step)
     name.truncate(_NAME_COLUMNS, overflow="ellipsis")
-    name.pad_right(width - len(name))
-    effect = Text(f"  {act.effect:<6}", style="magenta" if act.effect != "repeat" else "dim")
-    took = duration(act.took) if act.took is not None else ""
-    attempt = f"  attempt {act.attempt}" if act.attempt > 1 else ""
-    return Text.assemble(mark(sign, style), name, effect, (f"  {took:>7}", "dim"), (attempt, "yellow"), (said, style))
+    name.pad_right(columns.name - len(name))
+    effect = Text(f"  {act.effect or '':<6}", style="magenta" if act.effect != "repeat" else "dim")
+    took = f"  {duration(act.took) if act.took is not None else '':>7}"
+    line = Text.assemble(sign, name, effect if columns.effect else "", (took if columns.took else "", "dim"), said)
+    line.rstrip()
+    return line
+
+
+def _said_of_wait(act: Act) -> tuple[Text, Text]:
+    """Return the sign and the words of what is no step: a wait, a question, a child."""
+    if isinstance(act.entry, ev.StepFailed) and act.note:
+        return mark("✗", "yellow"), Text(f"  {act.note}", style="yellow")
+    assert act.step is not None
+    line = line_of(act.entry) or Text("")
+    sign, said = line[:2], line[2 + len(step_name(act.step)) :]
+    return sign, said.append(f"  {act.note}", style="yellow") if act.note else said
 
 
 def _said(act: Act, process: Process) -> tuple[str, str, str]:
@@ -177,19 +218,23 @@ def _end(process: Process, *, dead: bool) -> Text:
             return mark("╳", "bold red") + Text(f"lost: killed, crashed or stopped {heard}", style="red")
 
 
-def _advice(surface: Surface, info: RunInfo, picture: Picture, *, dead: bool) -> Iterator[Text]:
+def _advice(
+    surface: Surface, info: RunInfo, picture: Picture, asked: Sequence[Question], *, dead: bool
+) -> Iterator[Text]:  # fmt: skip
     """Yield what to do next, if anything is."""
-    lines = list(_ways_on(surface, info, picture, dead=dead))
+    lines = list(_ways_on(surface, info, picture, asked, dead=dead))
     if lines:
         yield Text("")
     for line in lines:
         yield Text(shown(line), style="dim" if not line.startswith("  ") else "")
 
 
-def _ways_on(surface: Surface, info: RunInfo, picture: Picture, *, dead: bool) -> Iterator[str]:
+def _ways_on(
+    surface: Surface, info: RunInfo, picture: Picture, asked: Sequence[Question], *, dead: bool
+) -> Iterator[str]:  # fmt: skip
     rest = picture.resting
     if info.reason.startswith("diverged"):
-        yield "The code changed under it: run the version that wrote it, or mend the new one and give it a version."
+        yield advice(info.reason)
         yield from (
             "Then have it tried again, if it does not go on by itself:",
             f"  {surface.command('retry', info.id)}",
@@ -201,10 +246,11 @@ def _ways_on(surface: Surface, info: RunInfo, picture: Picture, *, dead: bool) -
     elif info.status is Status.EXHAUSTED:
         more = "steps=100" if info.reason.startswith(STEPS) else "deadline=1h"
         yield from ("Raise its budget, and it goes on:", f"  {surface.command('raise', info.id, more)}")
-    elif picture.questions and info.status is Status.WAITING:
-        yield "Answer it:" if len(picture.questions) == 1 else "Answer them:"
-        for question in picture.questions:
-            yield f"  {surface.command('answer', f'{info.id}.{question.seq}')}"
+    elif asked and info.status is Status.WAITING:
+        yield "Answer it:" if len(asked) == 1 else "Answer them:"
+        for question in asked:
+            yield f"  {surface.command('answer', question.id)}"
+            yield from (f"  {way}" for way in changing(surface, question))
     elif picture.doubted and info.status is Status.WAITING and (rest is None or rest.due_at is None):
         resolve = surface.command("resolve", info.id, picture.doubted[0])
         yield from ("Look whether it happened, and say so:", f"  {resolve} --value JSON", f"  {resolve} --not-done")

@@ -6,7 +6,7 @@ from rich.text import Text
 from holdfast.cli.control import follow_up, is_worked
 from holdfast.cli.exits import Exit
 from holdfast.cli.lines import mark
-from holdfast.cli.options import common, key_option, run_argument
+from holdfast.cli.options import by_option, common, key_option, run_argument
 from holdfast.cli.store import find_run, open_client
 from holdfast.cli.surface import Surface
 from holdfast.core.ids import RunId
@@ -16,7 +16,7 @@ from holdfast.core.ids import RunId
 @run_argument(required=False)
 @key_option
 @click.option("--at", type=int, metavar="SEQ", help="The last entry that it shares; as far as possible unless said.")
-@click.option("--by", metavar="WHO", help="Who asks for it; kept in the journal.")
+@by_option("Who asks for it")
 @common()
 async def fork(surface: Surface, *, run: str | None, key: str | None, at: int | None, by: str | None) -> int:
     """Start another run that has a run's history up to an entry, and goes on by itself from there.

@@ -94,6 +94,11 @@ class Collecting:
 
             async with open_client(self.surface.store) as client:
                 done = await client.gc(self.policy, archive=self.archive, dry_run=self.dry_run, tell=heard)
+                name = self.policy.name
+                unknown = name is not None and not done.deleted and not await client.runs(name=name, limit=1)
+        if unknown and not self.surface.json:
+            self.surface.say(mark("!", "yellow") + Text(f"no run is called {shown(repr(name))}: nothing was deleted"))
+            return
         self._tell(done)
 
     def _tell(self, done: Collected) -> None:

@@ -18,30 +18,43 @@ ENDINGS = {Status.COMPLETED: "green", Status.FAILED: "red", Status.CANCELLED: "y
 
 
 class Stopwatch:
-    """How long each step and each wait took: since it was begun, or else since the entry before it.
+    """How long each step and each wait took: since it was begun, or else since the entry before it in its branch.
 
-    A step beside others that recorded no beginning has no time: the entry before it may be of any of them.
+    The first step of a branch that recorded no beginning has no time: the entry before it may be of any other. What a
+    run was delayed by is none of its first step's time.
     """
 
     def __init__(self) -> None:
         self._last: int | None = None
         self._begun: dict[str, int] = {}
         self._waits: dict[str, int] = {}
+        self._branches: dict[str, int] = {}
+        """When each branch beside others last recorded something."""
 
     def took(self, event: Event) -> int | None:
         """Return the µs of the step that `event` closes."""
         if isinstance(event, ev.Chunk | ev.PreviewReset):
             return None
         last, self._last = self._last, event.at
+        if isinstance(event, ev.RunStarted) and event.due_at is not None:
+            self._last = max(event.at, event.due_at)
         if isinstance(event, ev.StepStarted):
             (self._waits if event.waits else self._begun)[event.step] = event.at
+        if isinstance(event, ev.QuestionAsked):
+            self._waits[event.step] = event.at
         if isinstance(event, ev.RunResumed):
             self._begun.clear()  # whoever began them died; a wait goes on without anybody
-        if not isinstance(event, ev.StepCompleted | ev.StepFailed | ev.StepDoubted):
+            self._branches.clear()
+        step: str = getattr(event, "step", None) or ""
+        branch = step.rpartition("/")[0] if step.count("/") > 1 else ""
+        if branch:
+            last, self._branches[branch] = self._branches.get(branch), event.at
+        if isinstance(event, ev.SignalReceived | ev.QuestionAnswered):
+            last = None
+        elif not isinstance(event, ev.StepCompleted | ev.StepFailed | ev.StepDoubted):
             return None
-        began = self._waits.pop(event.step, None) or self._begun.pop(event.step, None)
-        beside = event.step.count("/") > 1
-        if began is None and not beside and not isinstance(event, ev.StepDoubted):
+        began = self._waits.pop(step, None) or self._begun.pop(step, None)
+        if began is None and not isinstance(event, ev.StepDoubted):
             began = last
         return event.at - began if began is not None else None
 

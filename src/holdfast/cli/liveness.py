@@ -1,12 +1,11 @@
-"""Whether a worker still lives: whoever can take its lock knows that it does not."""
+"""Whether a worker still lives, as its lock tells."""
 
 from holdfast.client.protocol import Client, WorkerInfo
-from holdfast.engine.lock import is_held
 
 
 def is_alive(worker: WorkerInfo) -> bool | None:
     """Say whether a worker lives; None when nothing here can tell."""
-    return is_held(worker.lock_folder, worker.lock)
+    return {"held": True, "free": False}.get(worker.lock)
 
 
 async def dead_runs(client: Client) -> set[str]:

@@ -19,6 +19,7 @@ from holdfast.cli.table import Row, table
 from holdfast.cli.wording import between, duration
 from holdfast.cli.workers import list_workers
 from holdfast.client.protocol import Client, RunSummary
+from holdfast.client.standing import is_ours
 from holdfast.core.status import Status
 
 _PAGE: Final = 500
@@ -58,7 +59,7 @@ async def ls(
             if not page:
                 break
             # What schedules remember themselves by is ours, and shown to whoever names it.
-            runs += [run for run in page if name is not None or not run.name.startswith("holdfast:")]
+            runs += [run for run in page if name is not None or not is_ours(run.name)]
             last = page[-1].id  # type: ignore[assignment]
         more, runs = len(runs) > limit, runs[:limit]
         if surface.json:

@@ -1,9 +1,11 @@
 """What every command takes: which store, how to speak, and which run."""
 
 import asyncio
+import getpass
 import os
 import sys
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from functools import wraps
 from typing import Any, Final, TypeVar
 
@@ -64,6 +66,19 @@ archive_option: Final = click.option(
     "--archive", metavar="FILE", help="The run as an archive holds it.", shell_complete=complete_file
 )
 key_option: Final = click.option("--key", metavar="KEY", help="The run by its key.", shell_complete=complete_key)
+
+
+def _somebody() -> str | None:
+    """Return who is at the keyboard, as the system knows them; None where it knows nobody."""
+    with suppress(OSError, KeyError, ImportError):
+        return os.environ.get("USER") or getpass.getuser()
+    return None
+
+
+def by_option(meaning: str) -> Callable[[Command], Command]:
+    """Take who it is that speaks, which the journal keeps."""
+    said = f"{meaning}; kept in the journal. Else USER, else who you are logged in as."
+    return click.option("--by", metavar="WHO", default=_somebody, help=said)
 
 
 def labels_of(texts: tuple[str, ...]) -> dict[str, str]:

@@ -8,7 +8,7 @@ from msgspec import Struct, field
 
 from holdfast import events as ev
 from holdfast.cli.lines import Stopwatch
-from holdfast.client.local import as_time
+from holdfast.client.standing import as_time
 from holdfast.core.entry import Entry
 from holdfast.core.status import Effect, Status
 from holdfast.stream.event import Event

@@ -2,6 +2,7 @@
 
 import sys
 from collections import Counter
+from collections.abc import Iterable
 from contextlib import redirect_stdout
 from typing import Final
 
@@ -15,7 +16,7 @@ from holdfast.cli.progress import progress
 from holdfast.cli.surface import Surface, as_json, shown
 from holdfast.cli.target import load_app
 from holdfast.cli.wording import counted, step_name
-from holdfast.core.errors import Diverged
+from holdfast.core.divergence import advice
 from holdfast.engine.preflight import Preflight, Verdict
 from holdfast.runtime import open as open_runtime
 from holdfast.runtime import open_store
@@ -52,6 +53,7 @@ async def preflight(
         raise click.UsageError("name the program to try, for example: holdfast preflight app.py")
     out, stdout = surface.out, sys.stdout
     counts: Counter[tuple[str, Verdict]] = Counter()
+    advices: dict[str, None] = {}
     # What the program prints, at import or between its steps, is not ours.
     with redirect_stdout(sys.stderr):
         app = load_app(targets)
@@ -60,6 +62,8 @@ async def preflight(
             with progress(surface, "replaying") as tell:
                 async for found in runtime.preflight(name=name):
                     counts[found.name, found.verdict] += 1
+                    if found.verdict is Verdict.REFUSED:
+                        advices[advice(found.detail)] = None
                     if surface.json:
                         click.echo(as_json(found), file=stdout)
                     elif everything or found.verdict is not Verdict.GOES_ON:
@@ -67,7 +71,7 @@ async def preflight(
                             out.print(line, soft_wrap=True)
                     tell(f"{counted(counts.total(), 'run')} replayed")
     if not surface.json:
-        _sum_up(surface, counts)
+        _sum_up(surface, counts, advices)
     return Exit.FAILED if any(verdict in _HARMFUL for _, verdict in counts) else Exit.FINE
 
 
@@ -86,7 +90,7 @@ def _lines(found: Preflight) -> list[Text]:
     return [first + Text(f"  {shown(found.detail)}", style="dim")]
 
 
-def _sum_up(surface: Surface, counts: "Counter[tuple[str, Verdict]]") -> None:
+def _sum_up(surface: Surface, counts: "Counter[tuple[str, Verdict]]", advices: Iterable[str]) -> None:
     """Print how many of each name there are of each verdict, and what can be done about those that are refused."""
     if not counts:
         surface.say(Text("no open runs", style="dim"))
@@ -95,8 +99,8 @@ def _sum_up(surface: Surface, counts: "Counter[tuple[str, Verdict]]") -> None:
     for name in sorted({name for name, _ in counts}):
         said = [_counted(counts[name, verdict], verdict) for verdict in Verdict if counts[name, verdict]]
         surface.out.print(Text(f"{shown(name).ljust(width)}  {', '.join(said)}"), soft_wrap=True)
-    if any(verdict is Verdict.REFUSED for _, verdict in counts):
-        surface.say(Text(Diverged.hint, style="dim"))
+    for words in advices:
+        surface.say(Text(words, style="dim"))
 
 
 def _counted(number: int, verdict: Verdict) -> str:

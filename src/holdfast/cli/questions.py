@@ -1,5 +1,6 @@
 """`holdfast ls --questions`: what waits for a person, and how one question is shown."""
 
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
@@ -15,6 +16,7 @@ from holdfast.cli.surface import Surface, as_json, brief, shown
 from holdfast.cli.wording import between, clock, duration
 from holdfast.client.protocol import Question
 
+_MOST_ARGS: Final = 300
 _HEAD: Final = ("QUESTION", "OF", "AGE", "EXPIRES", "")
 
 
@@ -30,7 +32,12 @@ async def list_questions(surface: Surface) -> int:
         surface.say(Text("no open questions", style="dim"))
         return Exit.FINE
     _draw(surface, questions)
-    surface.say(Text(f"answer one: {surface.command('answer', questions[0].id)}", style="dim"))
+    first = questions[0]
+    for way in (
+        f"answer one: {surface.command('answer', first.id)}",
+        *(f"  {way}" for way in changing(surface, first)),
+    ):
+        surface.say(Text(shown(way), style="dim"))
     return Exit.FINE
 
 
@@ -61,6 +68,23 @@ def lines_of(question: Question) -> Iterator[Text]:
         yield from _whole("show", question.show)
     if question.args is not None:
         yield from _whole("args", question.args)
+        if question.args:
+            yield Text("        (what you agree to may be changed: --yes --args JSON)", style="dim")
+
+
+def ways_of(surface: Surface, question: Question) -> Sequence[str]:
+    """Return the commands that decide a question."""
+    command = surface.command("answer", question.id)
+    return [f"{command} --yes", f"{command} --no", *changing(surface, question)]
+
+
+def changing(surface: Surface, question: Question) -> Sequence[str]:
+    """Return the command that agrees to what a question lets be changed, as it stands now, to be edited."""
+    if not question.args:
+        return []
+    args = as_json(question.args).decode()
+    words = shlex.quote(args) if len(args) <= _MOST_ARGS else "JSON"
+    return [f"{surface.command('answer', question.id)} --yes --args {words}"]
 
 
 def decide(surface: Surface, asked: Question, yes: bool | None) -> bool:

@@ -9,7 +9,7 @@ from holdfast import events as ev
 from holdfast.cli.control import follow_up, is_worked
 from holdfast.cli.exits import Exit
 from holdfast.cli.lines import mark
-from holdfast.cli.options import common, json_of, run_argument
+from holdfast.cli.options import by_option, common, json_of, run_argument
 from holdfast.cli.store import find_run, open_client
 from holdfast.cli.surface import Surface, shown
 from holdfast.client.protocol import Client
@@ -23,7 +23,7 @@ from holdfast.core.status import NOT_DONE
 @click.argument("step", metavar="STEP")
 @click.option("--value", metavar="JSON", help="It happened, and this is what it returned.")
 @click.option("--not-done", is_flag=True, help="It did not happen: it may be tried again.")
-@click.option("--by", metavar="WHO", help="Whose word this is; kept in the journal.")
+@by_option("Whose word this is")
 @click.option("--note", metavar="TEXT", help="Why; kept in the journal.")
 @common()
 async def resolve(

@@ -18,6 +18,7 @@ from holdfast.cli.detach import delay_of, start_detached
 from holdfast.cli.exits import Exit
 from holdfast.cli.lines import Stopwatch, line_of, mark
 from holdfast.cli.options import common, labels_of
+from holdfast.cli.questions import ways_of
 from holdfast.cli.store import find_run, open_client
 from holdfast.cli.surface import Surface, shown
 from holdfast.cli.target import Target, load_target
@@ -307,8 +308,7 @@ class Going:
             data |= {"step": self._doubted, "resolve": ways}
             return self._needs_person(message, "Look whether it happened, and say so:", ways, again, data)
         if self._asked and stuck.status is Status.WAITING:
-            commands = [self.surface.command("answer", question.id) for question in self._asked]
-            ways = [f"{command} {word}" for command in commands for word in ("--yes", "--no")]
+            ways = [way for question in self._asked for way in ways_of(self.surface, question)]
             data |= {"questions": self._asked, "answer": ways}
             message = f"{who} waits for an answer: {'; '.join(question.text for question in self._asked)}"
             return self._needs_person(message, "Answer it:", ways, again, data)

@@ -6,7 +6,7 @@ from typing import Final
 from holdfast import events as ev
 from holdfast.cli.surface import brief, shown
 from holdfast.cli.wording import clock, duration
-from holdfast.client.local import as_time
+from holdfast.client.standing import as_time
 from holdfast.core.budget import DEADLINE, STEPS
 from holdfast.core.entry import Wait
 

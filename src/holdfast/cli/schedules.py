@@ -1,7 +1,8 @@
 """`holdfast ls --schedules`: what starts by the clock, and when."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 from typing import Final
+from zoneinfo import ZoneInfo
 
 from rich.text import Text
 
@@ -9,7 +10,6 @@ from holdfast.cli.exits import Exit
 from holdfast.cli.liveness import is_alive
 from holdfast.cli.store import open_client
 from holdfast.cli.surface import Surface, shown
-from holdfast.cli.wording import clock
 from holdfast.client.protocol import ScheduleInfo
 
 _HEAD: Final = ("SCHEDULE", "CRON", "ZONE", "NEXT", "LAST", "RUN", "WORKERS", "FUNCTION")
@@ -42,12 +42,25 @@ async def list_schedules(surface: Surface) -> int:
 
 def _row(schedule: ScheduleInfo, dead: set[str], now: datetime) -> tuple[str, ...]:
     alive = len(set(schedule.workers) - dead)
+    next_at, last_at = (when(tick, schedule.tz, now) for tick in (schedule.next_at, schedule.last_at))
     return (
-        shown(schedule.name), shown(schedule.cron), shown(schedule.tz), when(schedule.next_at, now),
-        when(schedule.last_at, now), schedule.run or "-", str(alive) if alive else "all dead", shown(schedule.function),
+        shown(schedule.name), shown(schedule.cron), shown(schedule.tz), next_at, last_at, schedule.run or "-",
+        str(alive) if alive else "all dead", shown(schedule.function),
     )  # fmt: skip
 
 
-def when(tick: datetime | None, now: datetime) -> str:
-    """Return a tick as the reader's clock shows it."""
-    return clock(tick, now) if tick is not None else "-"
+def when(tick: datetime | None, tz: str, now: datetime) -> str:
+    """Return a tick as a clock in the schedule's own zone shows it, with its offset, and the date unless it is today's.
+
+    Where this machine does not know the zone it is in UTC.
+    """
+    if tick is None:
+        return "-"
+    try:
+        zone: tzinfo = ZoneInfo(tz)
+    except (KeyError, ValueError, OSError):
+        zone = UTC
+    there = tick.astimezone(zone)
+    offset = f"{there:%z}"
+    date = "" if there.date() == now.astimezone(zone).date() else f"{there:%Y-%m-%d} "
+    return f"{date}{there:%H:%M:%S} {offset[:3]}:{offset[3:5]}"

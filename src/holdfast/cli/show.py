@@ -37,14 +37,16 @@ async def show_run(surface: Surface, client: Client, run: RunId, *, everything: 
     picture = paint(events, status=info.status)
     family = Family(client)
     children = await family.children(events)
+    asked = await client.questions(run)
+    signals = await client.signals(run)
     if surface.json:
         drawn = {"processes": [process.form() for process in picture.processes], "doubted": picture.doubted}
         waits = picture.resting.waits if picture.resting is not None else []
-        kin = {"waits": waits, "questions": await client.questions(run), "children": children}
+        kin = {"waits": waits, "questions": asked, "signals": signals, "children": children}
         surface.value(msgspec.structs.asdict(info) | drawn | kin)
         return
     dead = info.status is Status.RUNNING and run in await dead_runs(client)
-    for line in draw_run(surface, info, picture, dead=dead, everything=everything):
+    for line in draw_run(surface, info, picture, asked=asked, signals=signals, dead=dead, everything=everything):
         surface.out.print(line, soft_wrap=True)
     if children:
         surface.out.print(Text("\nchildren", style="bold"))

@@ -6,7 +6,7 @@ from rich.text import Text
 from holdfast.cli.control import ended, follow_up, is_worked, open_run
 from holdfast.cli.exits import Exit
 from holdfast.cli.lines import mark
-from holdfast.cli.options import common, json_of, run_argument
+from holdfast.cli.options import by_option, common, json_of, run_argument
 from holdfast.cli.store import open_client
 from holdfast.cli.surface import Surface, shown
 from holdfast.client.protocol import RunInfo
@@ -19,7 +19,7 @@ from holdfast.core.status import Status
 @click.argument("name", metavar="NAME")
 @click.argument("value", metavar="[JSON]", required=False)
 @click.option("--key", metavar="KEY", help="The signal's own key: the same key is sent once.")
-@click.option("--by", metavar="WHO", help="Who sends it; kept in the journal.")
+@by_option("Who sends it")
 @common()
 async def signal(surface: Surface, *, run: str, name: str, value: str | None, key: str | None, by: str | None) -> int:
     """Send a signal to a run.

@@ -1,7 +1,7 @@
 """Opening a store to look at it, and finding a run in it by what people type."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from re import IGNORECASE, compile
 from typing import Final
 
@@ -10,6 +10,7 @@ import click
 from holdfast.client.protocol import Client
 from holdfast.core.errors import InvalidInput, NotFound
 from holdfast.core.ids import RunId, is_id
+from holdfast.core.stepkey import join_key
 from holdfast.runtime import open as open_runtime
 from holdfast.runtime import open_archive, open_store
 from holdfast.store.value import RunRow
@@ -66,7 +67,7 @@ async def find_run(client: Client, text: str | None, key: str | None = None) -> 
     if (text is None) == (key is None):
         raise click.UsageError("give a run's id, or its key by --key")
     if key is not None:
-        return await client.find(key)
+        return await _find_key(client, key)
     assert text is not None
     begun = await client.match(text) if _ID.fullmatch(text) else ()
     keyed = await _keyed(client, text) if not is_id(text.lower()) else None
@@ -74,6 +75,8 @@ async def find_run(client: Client, text: str | None, key: str | None = None) -> 
     if len(found) == 1:
         return found[0]
     if not found:
+        if not is_id(text.lower()):
+            await _tell_deleted(client, text)
         missing = NotFound(f"run {text}")
         missing.hint = "No run has this key or an id that begins so. `holdfast ls` lists what is here; check --store."
         raise missing
@@ -87,8 +90,35 @@ async def find_run(client: Client, text: str | None, key: str | None = None) -> 
     raise error
 
 
-async def _keyed(client: Client, key: str) -> RunId | None:
+async def _find_key(client: Client, key: str) -> RunId:
+    """Return the run of a key: as given, or, if it was made of parts, as they are kept (`a/b:c` as `a/b%3Ac`)."""
     try:
         return await client.find(key)
+    except NotFound:
+        parts = key.split("/")
+        written = join_key(parts) if len(parts) > 1 and all(parts) else key
+        if written == key or "%" in key:
+            raise
+        with suppress(NotFound):
+            return await client.find(written)
+        raise
+
+
+async def _tell_deleted(client: Client, key: str) -> None:
+    """Say that a key's run was deleted, if that is why it is not found.
+
+    Raises:
+        NotFound: it is.
+    """
+    try:
+        await _find_key(client, key)
+    except NotFound as error:
+        if error.hint != NotFound.hint:
+            raise
+
+
+async def _keyed(client: Client, key: str) -> RunId | None:
+    try:
+        return await _find_key(client, key)
     except NotFound:
         return None

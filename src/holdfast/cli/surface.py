@@ -6,7 +6,7 @@ import shlex
 import sys
 from dataclasses import dataclass
 from functools import cached_property
-from typing import IO, Any, Final
+from typing import IO, Any, Final, Literal
 
 import click
 import msgspec
@@ -104,4 +104,6 @@ def brief(value: Any, most: int = 100) -> str:
 
 def _console(file: IO[str]) -> Console:
     wide = None if file.isatty() or "COLUMNS" in os.environ else _PIPE_COLUMNS
-    return Console(file=file, width=wide, highlight=False, markup=False, emoji=False)
+    # Rich leaves bold and dim where colours are not wanted; whoever asks for none wants plain text.
+    colours: Literal["auto"] | None = None if os.environ.get("NO_COLOR") else "auto"
+    return Console(file=file, width=wide, color_system=colours, highlight=False, markup=False, emoji=False)

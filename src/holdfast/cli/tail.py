@@ -14,7 +14,7 @@ from holdfast.cli.options import archive_option, common, key_option, run_argumen
 from holdfast.cli.store import find_run, open_source
 from holdfast.cli.surface import Surface, brief, shown
 from holdfast.cli.wording import clock
-from holdfast.client.local import as_time
+from holdfast.client.standing import as_time
 from holdfast.client.wire import event_form
 from holdfast.stream.event import Event
 

@@ -103,8 +103,7 @@ def _app_of(module: ModuleType, place: str, name: str | None) -> tuple[App, Mapp
     if isinstance(named, App):
         app = named
     elif len(apps) > 1:
-        of = sorted(key for key, value in known.items() if isinstance(value, App))
-        raise _refused(f"{place} holds {len(apps)} apps", "Name one:\n" + "\n".join(f"  {place}:{one}" for one in of))
+        app = _app_that_has(name, known, place)
     elif apps:
         app = next(iter(apps.values()))
     else:
@@ -116,6 +115,32 @@ def _app_of(module: ModuleType, place: str, name: str | None) -> tuple[App, Mapp
         assert function is not None
         functions[known_as] = function
     return app, functions
+
+
+def _app_that_has(name: str | None, known: Mapping[str, Any], place: str) -> App:
+    """Return the one of several apps that has a function of that name.
+
+    Raises:
+        InvalidInput: none has it, or more than one.
+    """
+    apps = {key: value for key, value in known.items() if isinstance(value, App)}
+    having = {key: app for key, app in apps.items() if name is not None and _has(app, name, known.get(name))}
+    if len({id(app) for app in having.values()}) == 1:
+        return next(iter(having.values()))
+    if having:
+        hint = "Each app may have other dependencies: leave it in one, or give one of them a name of its own."
+        raise _refused(f"{name} is in several apps of {place}: {', '.join(sorted(having))}", hint)
+    there = dict.fromkeys([*sorted(apps), *sorted(one for app in apps.values() for one in app.names)])
+    told = f"{place} holds {len({id(app) for app in apps.values()})} apps"
+    raise _refused(
+        f"{told}, and none has {name!r}" if name is not None else told,
+        "Name one, or a function of one:\n" + "\n".join(f"  {place}:{one}" for one in there),
+    )
+
+
+def _has(app: App, name: str, known: Any) -> bool:
+    """Say whether an app has a function: by its own name, or by the one that its module knows it by."""
+    return app.get(name) is not None or any(app.get(one) is known for one in app.names)
 
 
 def _listed(place: str, functions: Mapping[str, Function]) -> str:

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from typing import Final
 
@@ -17,10 +17,12 @@ from holdfast.cli.store import find_run, open_client
 from holdfast.cli.surface import Surface, shown
 from holdfast.cli.wording import counted
 from holdfast.client.archive import check_archive
-from holdfast.client.protocol import Finding
+from holdfast.client.protocol import Client, Finding
 from holdfast.core.errors import NotFound
+from holdfast.engine.scheduler import first_seen
 
 Seen = Callable[[str], None]
+_PAGE: Final = 1000
 _RUN: Final = re.compile("[0-9a-fA-F-]{8,36}")
 _ADVICE: Final = "Restore a damaged run from a backup, or start it anew under another key; the others go on."
 _ARCHIVE_ADVICE: Final = "The other runs of the archive can be read. A run that is not whole was never deleted by `gc`."
@@ -38,7 +40,7 @@ async def verify(surface: Surface, *, run: str | None) -> int:
         return await _report(surface, f"{run}: ", partial(_look_at_archive, run), _ARCHIVE_ADVICE)
     async with open_client(surface.store) as client:
         if run is None:
-            return await _report(surface, "", partial(client.verify, None), _ADVICE)
+            return await _report(surface, "", partial(client.verify, None), _ADVICE, own=partial(_count_own, client))
         try:
             one = await find_run(client, run)
         except NotFound as error:
@@ -52,7 +54,18 @@ async def _look_at_archive(path: str, *, seen: Seen) -> AsyncIterator[Finding]:
         yield finding
 
 
-async def _report(surface: Surface, what: str, look: Callable[..., AsyncIterator[Finding]], advice: str) -> int:
+async def _count_own(client: Client) -> int:
+    """Return how many of a store's runs are Holdfast's own, which `ls` does not list."""
+    number, before = 0, None
+    while page := await client.runs(name=first_seen.name, before=before, limit=_PAGE):
+        number, before = number + len(page), page[-1].id
+    return number
+
+
+async def _report(
+    surface: Surface, what: str, look: Callable[..., AsyncIterator[Finding]], advice: str, *,
+    own: Callable[[], Awaitable[int]] | None = None,
+) -> int:  # fmt: skip
     """Print what a look finds while it goes on, and at the end what was looked at or what to do."""
     checked = wrong = 0
     with progress(surface, "reading") as tell:
@@ -70,7 +83,9 @@ async def _report(surface: Surface, what: str, look: Callable[..., AsyncIterator
         return Exit.FAILED
     # One run of a store is named and not counted.
     what = shown(what) + (counted(checked, "run") if checked or not what else "")
-    surface.say(mark("✓", "green") + Text(f"{what}: nothing is wrong"))
+    ours = await own() if own is not None and surface.talks else 0
+    also = f" ({ours:,} of them Holdfast's own, which `ls` does not list)" if ours else ""
+    surface.say(mark("✓", "green") + Text(f"{what}{also}: nothing is wrong"))
     return Exit.FINE
 
 

@@ -176,7 +176,7 @@ def _line(event: str, data: dict[str, Any]) -> Text:
             what = f"  {data['concurrency']} at a time, on {shown(data['store'])}, as worker {data['worker']}"
             return mark("▶", "green") + Text.assemble("serving ", (names, "bold"), (what, "dim"))
         case "schedule":
-            what = f"  {data['cron']} {shown(data['tz'])}, next {when(data['next_at'], datetime.now(UTC))}"
+            what = f"  {data['cron']} {shown(data['tz'])}, next {when(data['next_at'], data['tz'], datetime.now(UTC))}"
             return mark("@", "green") + Text.assemble("starts ", (shown(data["name"]), "bold"), (what, "dim"))
         case "unserved":
             names = ", ".join(

@@ -13,7 +13,6 @@ from holdfast.cli.wording import between, duration
 from holdfast.client.protocol import WorkerInfo
 
 _HEAD: Final = ("WORKER", "HOST", "PID", "RUNS", "AT ONCE", "LAST SIGN", "LOCK", "SERVES")
-_LOCK: Final = {True: "held", False: "free", None: "unknown"}
 _COLOURS: Final = {True: "green", False: "red", None: "yellow"}
 
 
@@ -22,8 +21,8 @@ async def list_workers(surface: Surface) -> int:
     async with open_client(surface.store) as client:
         workers = [(worker, is_alive(worker)) for worker in await client.workers()]
     if surface.json:
-        for worker, alive in workers:
-            surface.value(_plain(worker, alive))
+        for worker, _ in workers:
+            surface.value(_plain(worker))
         return Exit.FINE
     if workers:
         _draw(surface, workers)
@@ -32,18 +31,18 @@ async def list_workers(surface: Surface) -> int:
     return Exit.FINE
 
 
-def _plain(worker: WorkerInfo, alive: bool | None) -> dict[str, Any]:
+def _plain(worker: WorkerInfo) -> dict[str, Any]:
     return {
         "id": worker.id, "host": worker.host, "pid": worker.pid, "serves": worker.serves,
         "concurrency": worker.concurrency, "version": worker.version, "only": worker.only, "runs": worker.runs,
-        "started_at": worker.started_at, "beat_at": worker.beat_at, "lock": _LOCK[alive],
+        "started_at": worker.started_at, "beat_at": worker.beat_at, "lock": worker.lock,
     }  # fmt: skip
 
 
 def _draw(surface: Surface, workers: list[tuple[WorkerInfo, bool | None]]) -> None:
     now = datetime.now(UTC)
     rows: list[tuple[str, ...]] = [_HEAD] if not surface.quiet else []
-    rows += [_row(worker, alive, now) for worker, alive in workers]
+    rows += [_row(worker, now) for worker, alive in workers]
     widths = [max(len(row[column]) for row in rows) for column in range(len(_HEAD) - 1)]
     colours = [""] * (not surface.quiet) + [_COLOURS[alive] for _, alive in workers]
     for row, colour in zip(rows, colours, strict=True):
@@ -55,9 +54,9 @@ def _draw(surface: Surface, workers: list[tuple[WorkerInfo, bool | None]]) -> No
         surface.out.print(line if colour else Text(line.plain, style="dim"), soft_wrap=True)
 
 
-def _row(worker: WorkerInfo, alive: bool | None, now: datetime) -> tuple[str, ...]:
+def _row(worker: WorkerInfo, now: datetime) -> tuple[str, ...]:
     sign = f"{duration(between(worker.beat_at, now))} ago" if worker.beat_at is not None else "unknown"
     serves = "its own runs" if worker.only else ", ".join(shown(name) for name in worker.serves)
     known = (worker.pid, len(worker.runs), worker.concurrency)
     pid, runs, at_once = (str(number) if number is not None else "-" for number in known)
-    return (worker.id, shown(worker.host or "-"), pid, runs, at_once, sign, _LOCK[alive], serves)
+    return (worker.id, shown(worker.host or "-"), pid, runs, at_once, sign, worker.lock, serves)

@@ -19,11 +19,11 @@ from holdfast.client.protocol import (
     RunInfo,
     RunSummary,
     ScheduleInfo,
+    SignalInfo,
     WorkerInfo,
 )
 from holdfast.client.serving import Here
-from holdfast.client.standing import as_time as as_time
-from holdfast.client.standing import own
+from holdfast.client.standing import as_time, own
 from holdfast.client.telling import tell_run, tell_runs
 from holdfast.client.waiting import Waiting
 from holdfast.core import entry as e
@@ -111,9 +111,18 @@ class LocalClient:
     async def find(self, key: str) -> RunId:
         row = await self._store.find(self._tenant, checked_key(key))
         if row is None:
-            raise NotFound(f"key {key!r}")
+            raise await self._missing(key)
         await self._check_found(row)
         return row.run
+
+    async def _missing(self, key: str) -> NotFound:
+        """Return why a key finds no run: it was never used, or its run was deleted."""
+        run = await self._store.holder(self._tenant, key)
+        if run is None:
+            return NotFound(f"key {key!r}")
+        error = NotFound(f"run {run}, which was deleted and has key {key!r},")
+        error.hint = f"If it was archived: `holdfast show {run} --archive FILE`. Its key stays taken."
+        return error
 
     async def _check_found(self, row: RunRow | None) -> None:
         """Refuse a run that its key knows but that its id does not find."""
@@ -284,10 +293,15 @@ class LocalClient:
             # Somebody else was quicker: what was answered, or ended, is looked at.
             found = await find_callback(self._store, self._tenant, token)
 
+    async def signals(self, run: RunId) -> Sequence[SignalInfo]:
+        from holdfast.client.inbox import list_signals  # lazy: few ask
+
+        return await list_signals(self._store, await self._row(run))
+
     async def workers(self) -> Sequence[WorkerInfo]:
         from holdfast.client.worker import list_workers  # lazy: few ask
 
-        return await list_workers(self._store)
+        return await list_workers(self._store, self.here.is_held)
 
     async def schedules(self) -> Sequence[ScheduleInfo]:
         from holdfast.client.schedule import list_schedules  # lazy: few ask

@@ -70,7 +70,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker that has not said goodbye; who can take its `lock` knows that it is dead."""
+    """A worker that has not said goodbye."""
 
     id: str
     host: str | None
@@ -83,8 +83,8 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
     started_at: datetime
     beat_at: datetime | None
     """When it last beat; one that holds its lock and no run may have nothing to prove."""
-    lock_folder: str | None
-    lock: str | None
+    lock: str
+    """`held` by a worker that lives, `free` of one that is dead, or `unknown`, where nothing here can tell."""
     runs: Sequence[str]
     """The runs it holds, a thousand at most."""
 
@@ -104,6 +104,15 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     """The digest of all of it; an answer counts for exactly this."""
     asked_at: datetime
     expires_at: datetime | None
+
+
+class SignalInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A signal that was sent to a run, and that it has not received."""
+
+    name: str
+    value: Any
+    by: str | None
+    sent_at: datetime
 
 
 class CallbackInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -254,6 +263,10 @@ class Client(Protocol):
         Raises:
             NotFound: there is no such run.
         """
+        ...
+
+    async def signals(self, run: RunId) -> Sequence[SignalInfo]:
+        """Return the signals that wait in a run's inbox, in order."""
         ...
 
     async def cancel(self, run: RunId, *, reason: str = "", by: str | None = None) -> bool:

@@ -108,13 +108,21 @@ def changed_args(asked: Question, args: Mapping[str, Any] | None) -> Raw:
     Raises:
         InvalidInput: that may not be changed.
     """
-    if args is not None and (asked.args is None or set(args) - set(asked.args)):
-        raise InvalidInput(f"question {asked.id} lets nobody change {', '.join(args)}")
+    unknown = [name for name in args or () if name not in (asked.args or {})]
+    if args is not None and (asked.args is None or unknown):
+        raise _unchangeable(asked, unknown)
     for name, value in (args or {}).items():
         before = (asked.args or {})[name]
         if before is not None and value is not None and _kind(before) != _kind(value):
             raise InvalidInput(f"question {asked.id}: {name} is {_kind(before)}, such as {before!r}, not {value!r}")
     return NULL if asked.args is None else Raw(encode({**asked.args, **(args or {})}, "args="))
+
+
+def _unchangeable(asked: Question, names: Sequence[str]) -> InvalidInput:
+    what = ", ".join(names) if names else "anything"
+    error = InvalidInput(f"question {asked.id} lets nobody change {what}")
+    error.hint = f"It lets you change: {', '.join(asked.args)}." if asked.args else "It lets nothing be changed."
+    return error
 
 
 def _kind(value: Any) -> str:

@@ -13,6 +13,7 @@ from holdfast.store.protocol import Store
 from holdfast.store.value import RunRow, WorkerRow
 
 IsDead = Callable[[WorkerRow], bool]
+IsHeld = Callable[[WorkerRow], bool | None]
 LACKING: Final = "code"
 """How the reason of a run begins that waits for code."""
 
@@ -70,10 +71,14 @@ class Here:
         self._store = store
         self.serves: Callable[[], Mapping[str, str]] = dict
         """What a worker of this process can drive, by name and code version; a rest that it can end is none."""
-        self.is_dead: IsDead = lambda worker: False
-        """Says whether a worker is known not to be there any more."""
+        self.is_held: IsHeld = lambda worker: None
+        """Says whether a worker's lock is held; None when nothing here can tell."""
         self.refusal: Callable[[RunId], StoreRefused | None] = lambda run: None
         """Why a worker of this process cannot drive a run: the store is damaged where it would have to be written."""
+
+    def is_dead(self, worker: WorkerRow) -> bool:
+        """Say whether a worker is known not to be there any more."""
+        return self.is_held(worker) is False
 
     async def serving(self, rows: Sequence[RunRow]) -> Serving | None:
         """Return who serves what, if any of these runs waits for somebody to drive it."""

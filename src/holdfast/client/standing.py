@@ -45,8 +45,15 @@ def status_of(row: RunRow) -> Status:
 
 
 def reason_of(row: RunRow) -> str:
-    """Return why a run stands where it does."""
-    return f"damaged: {row.damage}" if row.damage else row.reason
+    """Return why a run stands where it does; of one that is driven its row tells why it rested before."""
+    if row.damage:
+        return f"damaged: {row.damage}"
+    return row.reason if status_of(row) is not Status.RUNNING else ""
+
+
+def is_ours(name: str) -> bool:
+    """Say whether a function is Holdfast's own, such as that by which a schedule remembers itself."""
+    return name.startswith("holdfast:")
 
 
 def waits_for_person(row: RunRow) -> bool:

@@ -6,15 +6,17 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.client.protocol import WorkerInfo
-from holdfast.client.standing import as_time
+from holdfast.client.serving import IsHeld
+from holdfast.client.standing import as_time, is_ours
 from holdfast.core.status import Status
 from holdfast.store.protocol import Store
 from holdfast.store.value import RunFilter
 
+_LOCK: Final = {True: "held", False: "free", None: "unknown"}
 _NUMBERS: Final = ("pid", "concurrency")
 
 
-async def list_workers(store: Store) -> Sequence[WorkerInfo]:
+async def list_workers(store: Store, is_held: IsHeld) -> Sequence[WorkerInfo]:
     """Return every worker that has a row, with the runs that it drives."""
     held = await store.list(RunFilter(status=Status.RUNNING, limit=1000))
     return [
@@ -22,8 +24,7 @@ async def list_workers(store: Store) -> Sequence[WorkerInfo]:
             id=row.worker,
             started_at=as_time(row.started_at),
             beat_at=as_time(row.beat_at) if row.beat_at is not None else None,
-            lock_folder=store.lock_folder,
-            lock=row.lock,
+            lock=_LOCK[is_held(row)],
             runs=[run.run for run in held if run.owner == row.worker],
             **_introduction(row.about),
         )
@@ -39,4 +40,4 @@ def _introduction(about: Mapping[str, str]) -> dict[str, Any]:
         serves = []
     pid, concurrency = (int(text) if text.isdecimal() else None for text in map(about.get, _NUMBERS, ("", "")))
     known = {"host": about.get("host"), "version": about.get("version"), "only": "only" in about}
-    return {"serves": serves, "pid": pid, "concurrency": concurrency, **known}
+    return {"serves": [name for name in serves if not is_ours(name)], "pid": pid, "concurrency": concurrency, **known}

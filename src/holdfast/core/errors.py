@@ -18,6 +18,7 @@ HoldfastError
 │   └── Misuse               a verb called where it cannot work
 └── StoreError
     ├── StoreUnavailable     locked, full, read-only, failing
+    │   ├── StoreClosed      closed in this process before it was asked
     │   └── NoStore          nothing is there
     ├── StoreRefused         not ours, newer than this version, or corrupt
     ├── Damaged              one run's rows do not add up
@@ -195,6 +196,16 @@ class StoreUnavailable(StoreError):
 
     code = "store_unavailable"
     hint = "Nothing acknowledged is lost. Mend the disk or the database; runs go on when it answers again."
+
+
+class StoreClosed(StoreUnavailable):
+    """The store was closed in this process before it was asked."""
+
+    code = "store_closed"
+    hint = "Ask before it is closed, inside of the `with` block, or open it again; nothing that was recorded is lost."
+
+    def __init__(self, store: object) -> None:
+        super().__init__(f"{store} is closed")
 
 
 class NoStore(StoreUnavailable):

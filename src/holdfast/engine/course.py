@@ -24,6 +24,7 @@ from holdfast.engine.adoption import adopt, keeper_of
 from holdfast.engine.budget import Alarm, hear_raises, is_overdue, may_go_on, rest_overdue
 from holdfast.engine.context import Context
 from holdfast.engine.continuing import Continued
+from holdfast.engine.divergence import rest_diverged
 from holdfast.engine.drive import Drive
 from holdfast.engine.function import Durable
 from holdfast.engine.payload import is_failure, message_of, raised, store_value
@@ -222,8 +223,7 @@ async def _run(drive: Drive, function: Durable[Any, *tuple[Any, ...]], body: byt
     elif isinstance(drive.refused, Damaged):
         await rest(drive, Status.QUARANTINED, "damaged", detail=str(drive.refused))
     elif drive.refused is not None:
-        now = drive.store.now()
-        await rest(drive, Status.WAITING, "diverged", due_at=now, detail=str(drive.refused), code=drive.code)
+        await rest_diverged(drive, drive.refused)
     elif ending is not None:
         if ending.error is not None:
             # Before it is written: whoever waits for the end may close the runtime on it. Not `exc_info`: the error

@@ -10,6 +10,8 @@ import msgspec
 
 from holdfast.core.checksum import Share, StoredEntry
 from holdfast.core.cursor import START, Cursor
+from holdfast.core.divergence import told
+from holdfast.core.entry import RunStarted, SpecAdopted, read_entry
 from holdfast.core.errors import Diverged, HoldfastError, NotFound, UnknownEntry
 from holdfast.core.ids import RunId
 from holdfast.core.post import CANCEL
@@ -25,6 +27,7 @@ from holdfast.store.value import RunFilter, RunRow
 _PAGE: Final = 100
 _SECONDS: Final = 60.0
 """How long the code of one run may take to come to the end of what is recorded."""
+_SAYS_CODE: Final = (RunStarted.__name__, SpecAdopted.__name__)
 T = TypeVar("T")
 
 
@@ -122,7 +125,7 @@ class _Judge:
             raise
         except TimeoutError as error:
             return {"verdict": Verdict.UNCLEAR, "detail": message_of(error)}
-        return _said(rehearsed)
+        return _said(rehearsed, same=_code_of(row.run, entries) == self._app.code(function))
 
     async def _is_others(self, row: RunRow, function: Durable[Any, *tuple[Any, ...]]) -> dict[str, Any] | None:
         """Say why a run would not be given to this program; None where it would."""
@@ -213,10 +216,21 @@ async def _aside(work: Callable[[], T]) -> T:
         raise TimeoutError(f"its code did not come to the end of what is recorded within {_SECONDS:g} s") from error
 
 
-def _said(rehearsed: Rehearsed) -> dict[str, Any]:
+def _code_of(run: RunId, entries: Sequence[StoredEntry]) -> str:
+    """Return the version that has a run, by its journal."""
+    code = ""
+    for stored in entries:
+        if stored.kind in _SAYS_CODE:
+            entry = read_entry(run, stored)
+            assert isinstance(entry, RunStarted | SpecAdopted)
+            code = entry.code
+    return code
+
+
+def _said(rehearsed: Rehearsed, *, same: bool) -> dict[str, Any]:
     if isinstance(rehearsed, Diverged):
-        told = {"seq": rehearsed.seq, "recorded": rehearsed.recorded, "asked": rehearsed.asked}
-        return {"verdict": Verdict.REFUSED, "detail": str(rehearsed), **told}
+        where = {"seq": rehearsed.seq, "recorded": rehearsed.recorded, "asked": rehearsed.asked}
+        return {"verdict": Verdict.REFUSED, "detail": told(rehearsed, same=same), **where}
     if isinstance(rehearsed, Finished):
         return {"verdict": Verdict.GOES_ON, "detail": f"it would end: {rehearsed.ending.status}"}
     return {"verdict": Verdict.GOES_ON, "next": rehearsed.step}

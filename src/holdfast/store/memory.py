@@ -406,6 +406,10 @@ class MemoryStore:
         known = self._keys.get((tenant, key))
         return self._rows.get(known.run) if known else None
 
+    async def holder(self, tenant: str, key: str) -> RunId | None:
+        known = self._keys.get((tenant, key))
+        return known.run if known else None
+
     async def list(self, which: RunFilter) -> Sequence[RunRow]:
         def wanted(row: RunRow) -> bool:
             return wants(which, row, lambda key: any(post.key == key for post in self._posts[row.run]))

@@ -259,6 +259,10 @@ class Store(Protocol):
         """Return the row of the run that a key belongs to."""
         ...
 
+    async def holder(self, tenant: str, key: str) -> RunId | None:
+        """Return the run that a key belongs to, deleted or not; None for one that was never used."""
+        ...
+
     async def list(self, which: RunFilter) -> Sequence[RunRow]:
         """Return a page of rows, newest first."""
         ...

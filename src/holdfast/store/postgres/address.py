@@ -50,7 +50,11 @@ def parse(address: str) -> Address:
     try:
         conninfo_to_dict(conninfo)
     except ProgrammingError as error:
-        raise StoreRefused(f"the store's address is not one of PostgreSQL's: {error}") from error
+        refused = StoreRefused(f"the store's address is not one of PostgreSQL's: {str(error).strip()}")
+        refused.hint = (
+            f"Behind ? stand {', '.join(_OURS)}, and the parameters of libpq, such as sslmode and connect_timeout."
+        )
+        raise refused from error
     schema = ours.get("schema", DEFAULT_SCHEMA)
     if not _NAME.fullmatch(schema) or schema.lower().startswith("pg_"):
         raise StoreRefused(f"schema={schema!r} is not a name of letters, digits and _ of at most 63 characters")

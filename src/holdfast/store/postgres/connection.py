@@ -9,7 +9,7 @@ import psycopg
 from psycopg import AsyncConnection, AsyncRawCursor, Connection, RawCursor, sql
 from psycopg_pool import PoolClosed, PoolTimeout
 
-from holdfast.core.errors import StoreError, StoreRefused, StoreUnavailable
+from holdfast.core.errors import StoreClosed, StoreError, StoreRefused, StoreUnavailable
 from holdfast.store.postgres.address import Address
 from holdfast.store.postgres.arrays import adapt
 
@@ -97,6 +97,8 @@ def translate(address: Address, error: BaseException) -> StoreError:
     """Return our error for one of psycopg's."""
     said = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     match error:
+        case PoolClosed():
+            return StoreClosed(address)
         case psycopg.errors.DataCorrupted() | psycopg.errors.IndexCorrupted():
             return StoreRefused(f"{address} is damaged as a database: {said}")
         case psycopg.errors.InsufficientPrivilege():

@@ -419,6 +419,10 @@ class PostgresStore:
         known = await self._reader.key(tenant, key)
         return known[2] if known is not None else None
 
+    async def holder(self, tenant: str, key: str) -> RunId | None:
+        known = await self._reader.key(tenant, key)
+        return known[0] if known is not None else None
+
     async def list(self, which: RunFilter) -> Sequence[RunRow]:
         return await self._reader.runs(which)
 

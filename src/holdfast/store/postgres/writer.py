@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import psycopg
 
-from holdfast.core.errors import HoldfastError, StoreUnavailable
+from holdfast.core.errors import HoldfastError, StoreClosed, StoreUnavailable
 from holdfast.core.ids import RunId
 from holdfast.store import point
 from holdfast.store.answer import Answer, Failure
@@ -65,7 +65,7 @@ class Lane:
     def submit(self, op: Any) -> Answer:
         """Queue `op` and return its outcome to be."""
         if self._closing:
-            raise StoreUnavailable(f"{self._address} is closed")
+            raise StoreClosed(self._address)
         answer = Answer()
         self._queue.append((op, answer))
         self._wake.set()

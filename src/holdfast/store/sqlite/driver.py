@@ -330,6 +330,9 @@ class SqliteStore:
     async def find(self, tenant: str, key: str) -> RunRow | None:
         return self._reader.find(tenant, key)
 
+    async def holder(self, tenant: str, key: str) -> RunId | None:
+        return self._reader.holder(tenant, key)
+
     async def list(self, which: RunFilter) -> Sequence[RunRow]:
         return self._reader.runs(which)
 

@@ -13,7 +13,7 @@ import msgspec
 from holdfast.core import limits
 from holdfast.core.checksum import ZERO, Share, StoredEntry
 from holdfast.core.cursor import Cursor
-from holdfast.core.errors import Damaged, NotFound, StoreUnavailable
+from holdfast.core.errors import Damaged, NotFound, StoreClosed
 from holdfast.core.ids import RunId, id_bytes
 from holdfast.core.status import Status
 from holdfast.store.page import cut, joins
@@ -69,7 +69,7 @@ class Reader:
     def one(self) -> Iterator[Any]:
         """Give a connection for one statement."""
         if self._closed:
-            raise StoreUnavailable(f"{self._path} is closed")
+            raise StoreClosed(self._path)
         with self._lock, translated(self._path):
             idle = self._idle()
             if idle is not None:
@@ -143,6 +143,12 @@ class Reader:
         with self.one() as connection:
             known = find_key(connection, tenant, key)
         return known.row if known is not None else None
+
+    def holder(self, tenant: str, key: str) -> RunId | None:
+        """Return the run that a key belongs to, deleted or not."""
+        with self.one() as connection:
+            known = find_key(connection, tenant, key)
+        return known.run if known is not None else None
 
     def runs(self, which: RunFilter) -> Sequence[RunRow]:
         """Return a page of rows, newest first."""

@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol
 
 import apsw
 
-from holdfast.core.errors import HoldfastError, StoreUnavailable
+from holdfast.core.errors import HoldfastError, StoreClosed, StoreUnavailable
 from holdfast.core.ids import RunId
 from holdfast.store import point
 from holdfast.store.answer import Answer, Failure
@@ -110,7 +110,7 @@ class Writer:
     def submit(self, op: Op, *, wait_a_turn: bool = False) -> Answer:
         """Queue `op` and return its outcome to be; `wait_a_turn` lets what its caller starts next join the batch."""
         if self._closed:
-            raise StoreUnavailable(f"{self._path} is closed")
+            raise StoreClosed(self._path)
         future = Answer(loop=self._loop)
         self._queue.append((op, future))
         if not self._scheduled and not self._busy:

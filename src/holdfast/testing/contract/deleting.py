@@ -102,6 +102,8 @@ class DeleteContract:
         assert await store.create(a_run(store, key="k")) == Existing(run, None)
         assert await store.create(a_run(store, key="k", input=b"[2]")) == KeyTaken(run, ("input",))
         assert await store.find(TENANT, "k") is None
+        assert await store.holder(TENANT, "k") == run
+        assert await store.holder(TENANT, "another") is None
         assert await store.delete([run]) == Deleted([], {})
         assert await store.create(a_run(store, key="k")) == Existing(run, None)
 
