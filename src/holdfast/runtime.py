@@ -296,6 +296,7 @@ class Runtime:
         Raises:
             NotFound: nobody asks that, or not any more.
             Conflict: it was answered before, or something else was shown.
+            InvalidInput: it is not decided by True or False, or what cannot be changed was.
         """
         digest = question.shown if isinstance(question, Question) else shown
         if digest is None:

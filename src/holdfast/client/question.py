@@ -102,6 +102,17 @@ def question_of(row: RunRow, asked: e.QuestionAsked, shown: Any) -> Question:
     )  # fmt: skip
 
 
+def checked_decision(question: str, yes: Any) -> bool:
+    """Return a decision, which nothing but True and False is.
+
+    Raises:
+        InvalidInput: it is something else, such as the text "no", which Python takes for true.
+    """
+    if not isinstance(yes, bool):
+        raise InvalidInput(f"question {question} is answered by True or False, not {type(yes).__name__}")
+    return yes
+
+
 def changed_args(asked: Question, args: Mapping[str, Any] | None) -> Raw:
     """Return what was to be agreed to, with somebody's changes.
 
