@@ -21,7 +21,7 @@ from holdfast.core.status import TERMINAL, Status
 from holdfast.core.stepkey import join_key
 from holdfast.engine.app import App
 from holdfast.engine.contender import Told, nobody
-from holdfast.engine.function import Durable
+from holdfast.engine.function import Durable, OnlyDurable
 from holdfast.engine.lock import is_held
 from holdfast.engine.log import Log
 from holdfast.engine.payload import Secrets
@@ -137,7 +137,7 @@ class Runtime:
             self._scheduler.start()
 
     async def _begin(
-        self, what: Durable[Any, *tuple[Any, ...]], named: dict[str, Any], /, *, key: tuple[str, ...],
+        self, what: Durable[Any, ...], named: dict[str, Any], /, *, key: tuple[str, ...],
         labels: Mapping[str, str],
     ) -> RunId:  # fmt: skip
         try:
@@ -167,7 +167,7 @@ class Runtime:
 
     async def start(
         self,
-        what: Durable[R, *Args],
+        what: Callable[[OnlyDurable, *Args], Awaitable[R]],
         /,
         *args: *Args,
         key: Key | None = None,
@@ -193,7 +193,7 @@ class Runtime:
 
     async def start_named(
         self,
-        what: Durable[R, *tuple[Any, ...]],
+        what: Durable[R, ...],
         named: dict[str, Any],
         /,
         *,
@@ -235,7 +235,12 @@ class Runtime:
         return Run(self._client, run, codec)
 
     async def run(
-        self, what: Durable[R, *Args], /, *args: *Args, key: Key | None = None, budget: Budget | None = None
+        self,
+        what: Callable[[OnlyDurable, *Args], Awaitable[R]],
+        /,
+        *args: *Args,
+        key: Key | None = None,
+        budget: Budget | None = None,
     ) -> R:
         """Start a run and return its result."""
         return await (await self.start(what, *args, key=key, budget=budget)).result()
@@ -243,11 +248,9 @@ class Runtime:
     @overload
     async def get(self, run: str | None = None, *, key: Key | None = None, of: None = None) -> Run[Any]: ...
     @overload
+    async def get(self, run: str | None = None, *, key: Key | None = None, of: Durable[R, ...]) -> Run[R]: ...
     async def get(
-        self, run: str | None = None, *, key: Key | None = None, of: Durable[R, *tuple[Any, ...]]
-    ) -> Run[R]: ...
-    async def get(
-        self, run: str | None = None, *, key: Key | None = None, of: Durable[Any, *tuple[Any, ...]] | None = None
+        self, run: str | None = None, *, key: Key | None = None, of: Durable[Any, ...] | None = None
     ) -> Run[Any]:
         """Return the handle of a run by id or by key; `of` gives its result a type.
 
@@ -520,8 +523,8 @@ def refuse_in_loop(what: str, instead: str) -> None:
 
 
 def run(
-    what: Durable[R, *Args], /, *args: *Args, key: Key | None = None, store: str | None = None,
-    budget: Budget | None = None,
+    what: Callable[[OnlyDurable, *Args], Awaitable[R]], /, *args: *Args, key: Key | None = None,
+    store: str | None = None, budget: Budget | None = None,
 ) -> R:  # fmt: skip
     """Run to the end and return the result; with a key, go on with the run that the key belongs to.
 
@@ -535,10 +538,15 @@ def run(
 
 
 async def _run_alone(
-    what: Durable[R, *Args], args: Any, key: Key | None, store: str | None, budget: Budget | None
+    what: Callable[[OnlyDurable, *Args], Awaitable[R]],
+    args: Any,
+    key: Key | None,
+    store: str | None,
+    budget: Budget | None,
 ) -> R:
     if not isinstance(what, Durable):
         raise InvalidInput(f"hf.run wants a durable function, not {what!r}; decorate it with @hf.durable")
     async with Opening(store, App(what), work=True, concurrency=64, only=set()) as runtime:
         handle = await runtime.start(what, *args, key=key, budget=budget)
-        return handle.read(await runtime._wait_or_trouble(handle.id))
+        result: R = handle.read(await runtime._wait_or_trouble(handle.id))
+        return result

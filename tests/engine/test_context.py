@@ -523,5 +523,6 @@ class TestDeclaration:
         async def double(ctx: Any, number: int) -> int:
             return 2 * number
 
-        assert await double(None, 4) == 8
+        nobody: Any = None
+        assert await double(nobody, 4) == 8
         assert double.__wrapped__.__name__ == double.name == "double"  # type: ignore[attr-defined]

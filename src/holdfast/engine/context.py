@@ -30,7 +30,7 @@ from holdfast.engine.drive import Drive
 from holdfast.engine.effects import StepCall
 from holdfast.engine.fanout import branch_keys, check_codes, check_map, check_mapped, close_unbegun, raised_first
 from holdfast.engine.forgotten import noted
-from holdfast.engine.function import Durable, Policy, StepCode, look_at
+from holdfast.engine.function import Durable, OnlyDurable, Policy, StepCode, look_at
 from holdfast.engine.log import SILENT
 from holdfast.engine.options import MapOptions, StepOptions, read_options
 from holdfast.engine.payload import is_failure, store_value
@@ -234,7 +234,7 @@ class Context:
 
     @overload
     async def map(
-        self, function: Durable[R, Item], items: Iterable[Item], /, *,
+        self, function: Callable[[OnlyDurable, Item], Awaitable[R]], items: Iterable[Item], /, *,
         key: Callable[[Item], str] | None = None, **options: Unpack[MapOptions],
     ) -> list[R]: ...  # fmt: skip
     @overload
@@ -395,7 +395,7 @@ class Context:
 
     @noted
     async def spawn(
-        self, what: Durable[R, *Args], /, *args: *Args, key: str | None = None,
+        self, what: Callable[[OnlyDurable, *Args], Awaitable[R]], /, *args: *Args, key: str | None = None,
         labels: Mapping[str, str] | None = None, budget: Budget | None = None,
     ) -> Child[R]:  # fmt: skip
         """Start another run as a child of this one, which ends with it, and return its handle.
@@ -412,7 +412,7 @@ class Context:
 
     @noted
     async def run(
-        self, what: Durable[R, *Args], /, *args: *Args, key: str | None = None,
+        self, what: Callable[[OnlyDurable, *Args], Awaitable[R]], /, *args: *Args, key: str | None = None,
         labels: Mapping[str, str] | None = None, budget: Budget | None = None,
     ) -> R:  # fmt: skip
         """Start another run as a child of this one, and return its result.

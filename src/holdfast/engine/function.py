@@ -7,7 +7,19 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from hashlib import sha256
-from typing import Any, Final, Generic, TypeVar, TypeVarTuple, get_args, get_origin, get_type_hints, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Final,
+    Generic,
+    ParamSpec,
+    TypeVar,
+    get_args,
+    get_origin,
+    get_type_hints,
+    overload,
+)
 
 from msgspec import Raw
 
@@ -25,7 +37,10 @@ from holdfast.engine.misfit import misfit
 from holdfast.engine.step import Step
 from holdfast.store.protocol import Transaction
 
-Args = TypeVarTuple("Args")
+if TYPE_CHECKING:
+    from holdfast.engine.context import Context
+
+P = ParamSpec("P")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 F = TypeVar("F", bound=Callable[..., Any])
@@ -269,8 +284,19 @@ def _injected(parameters: list[inspect.Parameter], hints: dict[str, Any]) -> str
     return "step" if hint is Step or get_origin(hint) is Step else None
 
 
-class Durable(Generic[R_co, *Args]):
-    """A function whose runs survive; made by `@hf.durable`. Calling it directly calls the plain function."""
+class OnlyDurable:
+    """Nothing has this type. It stands first in what a verb that starts runs takes, and no other function takes it.
+
+    So a type checker refuses a function that nobody made durable, and knows which arguments may be left out: whatever
+    can be called with those that are given is taken, as of any function.
+    """
+
+
+class Durable(Generic[R_co, P]):
+    """A function whose runs survive; made by `@hf.durable`. Calling it directly calls the plain function.
+
+    As a type it is `hf.Durable[int, [str, bool]]`: the result, and the parameters behind the context; `...` for any.
+    """
 
     def __init__(
         self, function: Callable[..., Awaitable[R_co]], *, name: str | None = None, aliases: Sequence[str] = ()
@@ -290,8 +316,8 @@ class Durable(Generic[R_co, *Args]):
             raise InvalidInput(f"{self.name}: a durable function's parameters are named; those before a `/` are not")
         self.parameters = parameters[1:]
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Awaitable[R_co]:
-        return self.function(*args, **kwargs)
+    def __call__(self, ctx: "Context | OnlyDurable", /, *args: P.args, **kwargs: P.kwargs) -> Awaitable[R_co]:
+        return self.function(ctx, *args, **kwargs)
 
     def __repr__(self) -> str:
         return f"<durable {self.name}>"
@@ -375,11 +401,11 @@ class Durable(Generic[R_co, *Args]):
 
 
 @overload
-def durable(function: Callable[[Any, *Args], Awaitable[R]], /) -> Durable[R, *Args]: ...
+def durable(function: Callable[Concatenate[Any, P], Awaitable[R]], /) -> Durable[R, P]: ...
 @overload
 def durable(
     *, name: str | None = None, aliases: Sequence[str] = ()
-) -> Callable[[Callable[[Any, *Args], Awaitable[R]]], Durable[R, *Args]]: ...
+) -> Callable[[Callable[Concatenate[Any, P], Awaitable[R]]], Durable[R, P]]: ...
 def durable(function: Any = None, /, *, name: str | None = None, aliases: Sequence[str] = ()) -> Any:
     """Make an `async def` function durable: its runs go on from their last committed entry.
 
