@@ -43,10 +43,11 @@ class App:
         """Add a durable function.
 
         Raises:
-            InvalidInput: it is not one, or another has its name.
+            InvalidInput: it is not one, or another has its name, or its result could never be stored.
         """
         if not isinstance(part, Durable):
             raise InvalidInput(f"hf.App takes durable functions, not {part!r}; decorate it with @hf.durable")
+        part.check_result()
         for name in (part.name, *part.aliases):
             known = self._functions.get(name)
             if known is not None and known is not part:

@@ -123,6 +123,8 @@ class Context:
             step_key, keep, said = read_options(code, branch, options)
         else:
             step_key = branch.key(code.name, None)
+        if not code.lasting:
+            code.refuse(said)
         if code.aliases and not branch.past:
             # Under way it stays what it was: its idempotency key and its doubts go by the name of its intent.
             step_key = drive.replay.known_as(branch.path, step_key, former_keys(step_key, code.aliases))
@@ -405,10 +407,10 @@ class Context:
         """
         if not isinstance(what, Durable):
             raise InvalidInput(f"ctx.spawn wants a durable function, not {what!r}; decorate it with @hf.durable")
-        body = what.encode_input(what.bind(args))
+        body, codec = what.encode_input(what.bind(args)), what.result
         async with self._verb("a child", what.name, Raw(body), key=key, aliases=what.aliases) as verb:
             child = await verb.spawn(what, body, labels or {}, checked_budget(budget))
-        return Child(self._verb, self._drive, child, verb.key, what.result)
+        return Child(self._verb, self._drive, child, verb.key, codec)
 
     @noted
     async def run(

@@ -33,6 +33,7 @@ from holdfast.core.retry import Retry, checked_exceptions, checked_seconds
 from holdfast.core.sample import sample_of
 from holdfast.core.status import Effect, NotDone
 from holdfast.core.stepkey import encode_name
+from holdfast.core.storable import refuse_unstorable, unstorable
 from holdfast.engine.misfit import misfit
 from holdfast.engine.step import Step
 from holdfast.store.protocol import Transaction
@@ -102,6 +103,7 @@ def declared(
             f"ctx.step takes no {', '.join(unknown)}=: keywords are Holdfast's; functools.partial takes the others"
         )
     if returns is not None:
+        refuse_unstorable("returns= is", returns)
         Codec(returns)
     never = checked_exceptions("not_performed=", not_performed) if not_performed is not None else None
     return Policy(effect=as_effect(effect), returns=returns, not_performed=never, **rest)
@@ -183,6 +185,8 @@ class StepCode:
     aliases: tuple[str, ...]
     simple: bool
     """True for an async function that nothing is declared of and nothing is injected into."""
+    lasting: bool
+    """False where no result of its own type could be stored."""
 
     def check(self, policy: Policy) -> None:
         """Refuse what cannot be asked of this function.
@@ -195,6 +199,15 @@ class StepCode:
                 f"heartbeat= is for a function that can beat: let the first parameter of {self.name or 'it'} be "
                 "`step: hf.Step[...]`, and call step.beat()"
             )
+
+    def refuse(self, said: Policy | None) -> None:
+        """Refuse to perform what has no result that lasts, unless the call says what comes back.
+
+        Raises:
+            InvalidValue: the effect would happen, and nothing could be known of it.
+        """
+        if said is None or said.returns is None:
+            refuse_unstorable(f"step {self.name or 'without a name'} returns", self.own_codec.annotation)
 
     def input_form(self, args: Sequence[Any], keywords: dict[str, Any]) -> dict[str, Any]:
         """Return the named arguments, as given."""
@@ -247,6 +260,7 @@ def _step_code(function: Callable[..., Any]) -> StepCode:
     name = getattr(function, "__name__", type(function).__name__)
     policy: Policy = getattr(function, _SPEC, _NOTHING_SAID)
     is_async = inspect.iscoroutinefunction(target)
+    result = policy.returns if policy.returns is not None else _result_type(hints.get("return", Any))
     code = StepCode(
         function=function,
         name="" if name == "<lambda>" and policy.name is None else encode_name(policy.name or name),
@@ -255,9 +269,10 @@ def _step_code(function: Callable[..., Any]) -> StepCode:
         parameters=tuple(p.name for p in parameters if p.kind is not p.VAR_POSITIONAL and p.kind is not p.VAR_KEYWORD),
         variadic=any(p.kind is p.VAR_POSITIONAL for p in parameters) or not parameters,
         policy=policy,
-        own_codec=Codec(policy.returns if policy.returns is not None else _result_type(hints.get("return", Any))),
+        own_codec=Codec(result),
         aliases=policy.aliases,
         simple=is_async and inject is None and policy is _NOTHING_SAID,
+        lasting=unstorable(result) is None,
     )
     code.check(policy)
     return code
@@ -339,7 +354,22 @@ class Durable(Generic[R_co, P]):
     @functools.cached_property
     def result(self) -> Codec:
         """The codec of what the function returns."""
-        return Codec(_hints(self.function).get("return", Any))
+        annotation = _hints(self.function).get("return", Any)
+        refuse_unstorable(f"{self.name} returns", annotation)
+        return Codec(annotation)
+
+    def check_result(self) -> None:
+        """Refuse a result that could never be stored, as far as the annotation can be read by now.
+
+        Raises:
+            InvalidValue: the function would run to its end for nothing.
+        """
+        try:
+            assert self.result is not None
+        except InvalidValue:
+            raise
+        except InvalidInput:
+            pass  # it names what its module has not defined yet; whoever starts a run looks again
 
     @functools.cached_property
     def _needed(self) -> set[str]:
