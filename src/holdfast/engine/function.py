@@ -109,6 +109,16 @@ def declared(
     return Policy(effect=as_effect(effect), returns=returns, not_performed=never, **rest)
 
 
+def _refuse_doubt(policy: Policy, effect: Effect | None, name: str) -> None:
+    """Refuse to say what ends a doubt of a step that is never in doubt, but done again."""
+    said = next((word for word in ("verify", "in_doubt") if getattr(policy, word) is not None), None)
+    if said is not None and effect is not Effect.ONCE:
+        raise InvalidInput(
+            f"{said}= is for effect='once', and {name or 'this step'} is {str(effect or Effect.REPEAT)!r}: it is never "
+            "in doubt, but done again"
+        )
+
+
 def _several(what: str, names: Sequence[str]) -> Sequence[str]:
     if isinstance(names, str):
         raise InvalidInput(f"{what} is a list of names, not one text")
@@ -150,6 +160,7 @@ def step(
         aliases=tuple(encode_name(alias) for alias in _several("aliases=", aliases)),
         limit=limit,
     )
+    _refuse_doubt(policy, policy.effect, policy.name or "")
 
     def declare(function: F) -> F:
         setattr(function, _SPEC, policy)
@@ -192,8 +203,9 @@ class StepCode:
         """Refuse what cannot be asked of this function.
 
         Raises:
-            InvalidInput: it owes a sign of life and has no way to give one.
+            InvalidInput: it owes a sign of life and has no way to give one, or can never be in doubt.
         """
+        _refuse_doubt(policy, policy.effect or self.policy.effect, self.name)
         if policy.heartbeat is not None and self.inject != "step":
             raise InvalidInput(
                 f"heartbeat= is for a function that can beat: let the first parameter of {self.name or 'it'} be "
