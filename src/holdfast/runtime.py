@@ -459,6 +459,14 @@ class Opening:
         self._runtime: Runtime | None = None
         self._plain = ExitStack()
 
+    if not TYPE_CHECKING:  # a type checker knows what it has
+
+        def __getattr__(self, name: str) -> Any:
+            message = f"'Opening' object has no attribute {name!r}"
+            if hasattr(Runtime, name) and not name.startswith("_"):
+                message = f"{name} is the runtime's: enter it first: `async with hf.open(...) as runtime`"
+            raise AttributeError(message, name=name, obj=self)
+
     async def _open(self) -> Runtime:
         store = self._store
         if store is None or isinstance(store, str):

@@ -34,6 +34,7 @@ from holdfast.core.sample import sample_of
 from holdfast.core.status import Effect, NotDone
 from holdfast.core.stepkey import encode_name
 from holdfast.core.storable import refuse_unstorable, unstorable
+from holdfast.engine.form import checked_parameters
 from holdfast.engine.misfit import misfit
 from holdfast.engine.step import Step
 from holdfast.store.protocol import Transaction
@@ -128,6 +129,9 @@ def _several(what: str, names: Sequence[str]) -> Sequence[str]:
 _NOTHING_SAID: Final = Policy()
 
 
+@overload
+def step(function: F, /) -> F: ...
+@overload
 def step(
     *,
     name: str | None = None,
@@ -141,12 +145,30 @@ def step(
     not_performed: Sequence[type[BaseException]] | None = None,
     aliases: Sequence[str] = (),
     limit: Limit | None = None,
-) -> Callable[[F], F]:
+) -> Callable[[F], F]: ...
+def step(
+    function: Any = None,
+    /,
+    *,
+    name: str | None = None,
+    effect: Effect | str | None = None,
+    verify: Callable[..., Any] | None = None,
+    in_doubt: str | None = None,
+    retry: Retry | None = None,
+    timeout: float | timedelta | None = None,
+    heartbeat: float | timedelta | None = None,
+    returns: Any = None,
+    not_performed: Sequence[type[BaseException]] | None = None,
+    aliases: Sequence[str] = (),
+    limit: Limit | None = None,
+) -> Any:
     """Declare how a function behaves as a step, beside the function; `ctx.step` may still say otherwise.
 
     `not_performed` names the exceptions that prove a `once` effect did not happen; `aliases` are the names that the
     step had before it was renamed.
     """
+    if function is not None:
+        return _declare_nothing(function)
     policy = declared(
         name=name,
         effect=effect,
@@ -167,6 +189,17 @@ def step(
         return function
 
     return declare
+
+
+def _declare_nothing(function: Any) -> Any:
+    """Return the function of a bare `@hf.step`; a word in its place is an option without its name."""
+    if isinstance(function, str):
+        option = "effect" if function in list(Effect) else "name"
+        raise InvalidInput(f"hf.step wants its options by name: write @hf.step({option}={str(function)!r})")
+    if not callable(function):
+        raise InvalidInput(f"hf.step wants a function, not {function!r}")
+    setattr(function, _SPEC, _NOTHING_SAID)
+    return function
 
 
 def as_effect(effect: Effect | str | None) -> Effect | None:
@@ -334,14 +367,7 @@ class Durable(Generic[R_co, P]):
         self.function = function
         self.name = checked_text("the name", function.__name__ if name is None else name, limits.NAME_BYTES)
         self.aliases = tuple(checked_text("an alias", one, limits.NAME_BYTES) for one in _several("aliases=", aliases))
-        parameters = list(inspect.signature(function).parameters.values())
-        if not parameters:
-            raise InvalidInput(f"{self.name} needs a first parameter for its context: `ctx: hf.Context`")
-        if any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in parameters):
-            raise InvalidInput(f"{self.name}: a durable function's parameters are named; *args and **kwargs are not")
-        if any(p.kind is p.POSITIONAL_ONLY for p in parameters[1:]):
-            raise InvalidInput(f"{self.name}: a durable function's parameters are named; those before a `/` are not")
-        self.parameters = parameters[1:]
+        self.parameters = checked_parameters(function, self.name)
 
     def __call__(self, ctx: "Context | OnlyDurable", /, *args: P.args, **kwargs: P.kwargs) -> Awaitable[R_co]:
         return self.function(ctx, *args, **kwargs)
