@@ -20,6 +20,7 @@ from holdfast.core.derive import derived_random, derived_uuid
 from holdfast.core.errors import Diverged, InvalidInput, Misuse
 from holdfast.core.ids import checked_text
 from holdfast.core.retry import checked_seconds
+from holdfast.core.retry import seconds as seconds_of
 from holdfast.core.signal import Decision, Signal
 from holdfast.core.stepkey import counted_key, encode_name, former_keys, root_branch
 from holdfast.engine import witness
@@ -306,8 +307,12 @@ class Context:
 
     @noted
     async def sleep(self, duration: float | timedelta) -> None:
-        """Rest for a while; no process need be there meanwhile, and the time does not slide when one dies."""
-        seconds = checked_seconds("ctx.sleep", duration)
+        """Rest for a while; no process need be there meanwhile, and the time does not slide when one dies.
+
+        What lies in the past is over at once, so that `ctx.sleep(moment - ctx.now())` holds for every moment.
+        """
+        past = isinstance(duration, int | float | timedelta) and seconds_of(duration) < 0
+        seconds = 0.0 if past else checked_seconds("ctx.sleep", duration)
         async with self._verb("a wait", "sleep", seconds) as verb:
             await verb.until("sleep", due_after=seconds)
 
