@@ -25,6 +25,7 @@ from holdfast.engine.function import Durable, OnlyDurable
 from holdfast.engine.lock import is_held
 from holdfast.engine.log import Log
 from holdfast.engine.payload import Secrets
+from holdfast.engine.refusing import by_place, refuse_plain
 from holdfast.engine.surroundings import Surroundings
 from holdfast.engine.worker import Worker
 from holdfast.store.protocol import Store
@@ -165,6 +166,7 @@ class Runtime:
             return self._closing.enter_context(deps)
         return deps
 
+    @by_place("runtime.start")
     async def start(
         self,
         what: Callable[[OnlyDurable, *Args], Awaitable[R]],
@@ -185,8 +187,8 @@ class Runtime:
             Conflict: the key was used with another function or input.
             InvalidInput: an argument is not data, or the key cannot be kept.
         """
-        if not isinstance(what, Durable):
-            raise InvalidInput(f"start wants a durable function, not {what!r}; decorate it with @hf.durable")
+        refuse_plain("runtime.start", what)
+        assert isinstance(what, Durable)
         return await self.start_named(
             what, what.bind(args), key=key, labels=labels, delay=delay, pin=pin, budget=budget
         )
@@ -234,6 +236,7 @@ class Runtime:
             worker.add_run(run)
         return Run(self._client, run, codec)
 
+    @by_place("runtime.run")
     async def run(
         self,
         what: Callable[[OnlyDurable, *Args], Awaitable[R]],
@@ -243,6 +246,7 @@ class Runtime:
         budget: Budget | None = None,
     ) -> R:
         """Start a run and return its result."""
+        refuse_plain("runtime.run", what)
         return await (await self.start(what, *args, key=key, budget=budget)).result()
 
     @overload
@@ -530,6 +534,7 @@ def refuse_in_loop(what: str, instead: str) -> None:
         raise Misuse(f"{what} is for plain code; in async code use {instead}")
 
 
+@by_place("hf.run")
 def run(
     what: Callable[[OnlyDurable, *Args], Awaitable[R]], /, *args: *Args, key: Key | None = None,
     store: str | None = None, budget: Budget | None = None,
@@ -552,8 +557,8 @@ async def _run_alone(
     store: str | None,
     budget: Budget | None,
 ) -> R:
-    if not isinstance(what, Durable):
-        raise InvalidInput(f"hf.run wants a durable function, not {what!r}; decorate it with @hf.durable")
+    refuse_plain("hf.run", what)
+    assert isinstance(what, Durable)
     async with Opening(store, App(what), work=True, concurrency=64, only=set()) as runtime:
         handle = await runtime.start(what, *args, key=key, budget=budget)
         result: R = handle.read(await runtime._wait_or_trouble(handle.id))

@@ -13,6 +13,7 @@ from holdfast.core.codec import NULL, encode
 from holdfast.core.errors import Conflict, InvalidInput, NotFound
 from holdfast.core.fold import RunState, fold
 from holdfast.core.ids import RunId, run_id
+from holdfast.core.signal import checked_args
 from holdfast.core.status import Status
 from holdfast.store.protocol import Store
 from holdfast.store.value import RunFilter, RunRow
@@ -119,6 +120,7 @@ def changed_args(asked: Question, args: Mapping[str, Any] | None) -> Raw:
     Raises:
         InvalidInput: that may not be changed.
     """
+    args = checked_args(args)
     if args is not None and (asked.args is None or set(args) - set(asked.args)):
         raise InvalidInput(f"question {asked.id} lets nobody change {', '.join(args)}")
     for name, value in (args or {}).items():

@@ -10,6 +10,7 @@ from holdfast.core.errors import InvalidInput
 from holdfast.core.ids import checked_text
 from holdfast.core.version import CodeVersion
 from holdfast.engine.function import Durable, OnlyDurable
+from holdfast.engine.refusing import decorated
 from holdfast.engine.schedule import Missed, Overlap, Schedule, declare
 
 Args = TypeVarTuple("Args")
@@ -46,7 +47,7 @@ class App:
             InvalidInput: it is not one, or another has its name, or its result could never be stored.
         """
         if not isinstance(part, Durable):
-            raise InvalidInput(f"hf.App takes durable functions, not {part!r}; decorate it with @hf.durable")
+            raise _no_part(part)
         part.check_result()
         for name in (part.name, *part.aliases):
             known = self._functions.get(name)
@@ -129,3 +130,9 @@ class App:
     def serves(self) -> dict[str, str]:
         """Return every name with the token that its refusals go by."""
         return {name: self.token(part) for name, part in self._functions.items()}
+
+
+def _no_part(part: object) -> InvalidInput:
+    if isinstance(part, list | tuple | set | frozenset | dict):
+        return InvalidInput("hf.App takes durable functions one by one: hf.App(*functions), not a list of them")
+    return InvalidInput(f"hf.App takes durable functions, not {part!r}{decorated(part)}")

@@ -21,7 +21,7 @@ from holdfast.core.errors import Diverged, InvalidInput, Misuse
 from holdfast.core.ids import checked_text
 from holdfast.core.retry import checked_seconds
 from holdfast.core.retry import seconds as seconds_of
-from holdfast.core.signal import Decision, Signal
+from holdfast.core.signal import Decision, Signal, checked_args
 from holdfast.core.stepkey import counted_key, encode_name, former_keys, root_branch
 from holdfast.engine import witness
 from holdfast.engine.branches import AT_ONCE, Branch, Branches
@@ -35,6 +35,7 @@ from holdfast.engine.function import Durable, OnlyDurable, Policy, StepCode, loo
 from holdfast.engine.log import SILENT
 from holdfast.engine.options import MapOptions, StepOptions, read_options
 from holdfast.engine.payload import is_failure, store_value
+from holdfast.engine.refusing import by_place, refuse_plain
 from holdfast.engine.step import Step
 from holdfast.engine.verb import Child, Verb
 from holdfast.journal.replay import CLOSED, FRESH, Answer, Recorded
@@ -202,7 +203,11 @@ class Context:
                 "Use ctx.gather or ctx.map. (asyncio.wait_for starts one on Python 3.11: use asyncio.timeout.)"
             )
         if branch.busy:
-            raise Misuse("a step is still under way: steps of one branch may not overlap; use ctx.gather or ctx.map")
+            # Whoever holds the branch waits in this very task: only a step's own code can have come here.
+            raise Misuse(
+                "a step cannot call the context: call it in the durable function, before or after the step, and give "
+                "the step what comes of it"
+            )
         return branch
 
     # Fan-out
@@ -287,9 +292,9 @@ class Context:
         if self._drive.cancel_asked:
             await self._drive.cancelling.arrive(branch, branch.next_set("map"))
         check_map(at_once, errors)
+        check_mapped(function, items, options)
         given = list(items)
         verb: Any = self.run if isinstance(function, Durable) else self.step
-        check_mapped(function, options)
         keys = branch_keys(given, key) if key is not None else None
         branch.busy = True
         try:
@@ -358,7 +363,7 @@ class Context:
         """
         checked_text("the question", text, limits.QUESTION_BYTES)
         limit = checked_seconds("expires=", expires) if expires is not None else None
-        known = dict(args) if args is not None else None
+        known = checked_args(args)
         async with self._verb("a question", "ask", {"text": text, "show": show, "args": known}, key=key) as verb:
             return await verb.ask(text, show, known, limit)
 
@@ -391,7 +396,7 @@ class Context:
                 due_at = await verb.begin(verb.due(limit), waits_of(what))
         else:
             checked_text("the question", what, limits.QUESTION_BYTES)
-            known = dict(args) if args is not None else None
+            known = checked_args(args)
             form = {"text": what, "show": show, "args": known}
             async with self._verb("a question", "callback", form, key=key) as verb:
                 due_at = await verb.put(what, show, known, limit)
@@ -401,6 +406,7 @@ class Context:
     # Children
 
     @noted
+    @by_place("ctx.spawn")
     async def spawn(
         self, what: Callable[[OnlyDurable, *Args], Awaitable[R]], /, *args: *Args, key: str | None = None,
         labels: Mapping[str, str] | None = None, budget: Budget | None = None,
@@ -410,14 +416,15 @@ class Context:
         Of a `budget` its steps are set aside from this run's, if those are counted, and come back when its result was
         asked for. This run's deadline is the child's too.
         """
-        if not isinstance(what, Durable):
-            raise InvalidInput(f"ctx.spawn wants a durable function, not {what!r}; decorate it with @hf.durable")
+        refuse_plain("ctx.spawn", what)
+        assert isinstance(what, Durable)
         body, codec = what.encode_input(what.bind(args)), what.result
         async with self._verb("a child", what.name, Raw(body), key=key, aliases=what.aliases) as verb:
             child = await verb.spawn(what, body, labels or {}, checked_budget(budget))
         return Child(self._verb, self._drive, child, verb.key, codec)
 
     @noted
+    @by_place("ctx.run")
     async def run(
         self, what: Callable[[OnlyDurable, *Args], Awaitable[R]], /, *args: *Args, key: str | None = None,
         labels: Mapping[str, str] | None = None, budget: Budget | None = None,
@@ -427,6 +434,7 @@ class Context:
         Raises:
             RunError: it failed or was cancelled.
         """
+        refuse_plain("ctx.run", what)
         child = await self.spawn(what, *args, key=key, labels=labels, budget=budget)
         return await child.result()
 

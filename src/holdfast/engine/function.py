@@ -293,6 +293,8 @@ def _result_type(annotation: Any) -> Any:
 
 @functools.lru_cache(maxsize=4096)
 def _step_code(function: Callable[..., Any]) -> StepCode:
+    if isinstance(function, Durable):
+        raise InvalidInput(f"{function.name} is a durable function, whose run is of its own: use ctx.run, not ctx.step")
     target = function if inspect.isroutine(function) else getattr(function, "__call__", function)  # noqa: B004
     hints = _hints(target)
     try:
@@ -438,8 +440,13 @@ class Durable(Generic[R_co, P]):
 
     def _refused(self, message: str) -> InvalidInput:
         error = InvalidInput(message)
-        error.hint = f"It takes: {self.name}({', '.join(str(p) for p in self.parameters)})"
+        error.hint = self.form
         return error
+
+    @property
+    def form(self) -> str:
+        """What it takes, for people."""
+        return f"It takes: {self.name}({', '.join(str(p) for p in self.parameters)})"
 
     def encode_input(self, named: dict[str, Any]) -> bytes:
         """Return the stored form of the input, checked to come back as it is.
