@@ -31,10 +31,11 @@ from holdfast.engine.drive import Drive
 from holdfast.engine.effects import StepCall
 from holdfast.engine.fanout import branch_keys, check_codes, check_map, check_mapped, close_unbegun, raised_first
 from holdfast.engine.forgotten import noted
-from holdfast.engine.function import Durable, OnlyDurable, Policy, StepCode, look_at
+from holdfast.engine.function import Durable, OnlyDurable, StepCode, look_at
 from holdfast.engine.log import SILENT
 from holdfast.engine.options import MapOptions, StepOptions, read_options
 from holdfast.engine.payload import is_failure, store_value
+from holdfast.engine.policy import Policy
 from holdfast.engine.refusing import by_place, refuse_plain
 from holdfast.engine.step import Step
 from holdfast.engine.verb import Child, Verb

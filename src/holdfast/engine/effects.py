@@ -19,9 +19,10 @@ from holdfast.engine.budget import Purse
 from holdfast.engine.chunks import Stream
 from holdfast.engine.doubt import Doubt, check_verify
 from holdfast.engine.drive import Drive
-from holdfast.engine.function import Policy, StepCode
+from holdfast.engine.function import StepCode
 from holdfast.engine.limits import take_slot
 from holdfast.engine.payload import is_failure, load_value, store_value
+from holdfast.engine.policy import Policy
 from holdfast.engine.step import Step
 from holdfast.engine.trace import traced
 from holdfast.engine.transacting import transact

@@ -1,11 +1,10 @@
-"""Durable functions and step functions, looked at once: names, parameters, types and declared policies."""
+"""Durable functions and step functions, looked at once: names, parameters, and types."""
 
 import functools
 import inspect
 import operator
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from hashlib import sha256
 from typing import (
     TYPE_CHECKING,
@@ -27,15 +26,14 @@ from holdfast.core import limits
 from holdfast.core.codec import Codec, canonical
 from holdfast.core.errors import InvalidInput, InvalidValue
 from holdfast.core.ids import checked_text
-from holdfast.core.limit import Limit
 from holdfast.core.plural import counted, given, listed
-from holdfast.core.retry import Retry, checked_exceptions, checked_seconds
 from holdfast.core.sample import sample_of
-from holdfast.core.status import Effect, NotDone
+from holdfast.core.status import NotDone
 from holdfast.core.stepkey import encode_name
 from holdfast.core.storable import refuse_unstorable, unstorable
 from holdfast.engine.form import checked_parameters
 from holdfast.engine.misfit import misfit
+from holdfast.engine.policy import NOTHING_SAID, Policy, policy_of, refuse_doubt, several
 from holdfast.engine.step import Step
 from holdfast.store.protocol import Transaction
 
@@ -45,171 +43,8 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
-F = TypeVar("F", bound=Callable[..., Any])
 
-_SPEC: Final = "__holdfast_step__"
 _NAMED: Final = Codec(dict[str, Raw])
-
-
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """What a step's author declared; None means not said, so that a call may say it and a default may follow."""
-
-    name: str | None = None
-    effect: Effect | None = None
-    verify: Callable[..., Any] | None = None
-    in_doubt: str | None = None
-    retry: Retry | None = None
-    timeout: float | timedelta | None = None
-    heartbeat: float | timedelta | None = None
-    returns: Any = None
-    not_performed: tuple[type[BaseException], ...] | None = None
-    aliases: tuple[str, ...] = ()
-    """Names that the step had before; what was recorded under one of them counts."""
-    limit: Limit | None = None
-
-    def __post_init__(self) -> None:
-        if self.in_doubt not in (None, "raise", "wait"):
-            raise InvalidInput(f"in_doubt= is 'raise' or 'wait', not {self.in_doubt!r}")
-        if self.verify is not None and not callable(self.verify):
-            raise InvalidInput(f"verify= is a function, not {self.verify!r}")
-        if self.retry is not None and not isinstance(self.retry, Retry):
-            raise InvalidInput(f"retry= is an hf.Retry, not {self.retry!r}")
-        if self.limit is not None and not isinstance(self.limit, Limit):
-            raise InvalidInput(f"limit= is an hf.Limit, not {self.limit!r}")
-        if self.timeout is not None:
-            checked_seconds("timeout=", self.timeout, least=1e-6)
-        if self.heartbeat is not None:
-            checked_seconds("heartbeat=", self.heartbeat, least=1e-3)
-        if self.name is not None:
-            encode_name(self.name)
-
-
-def declared(
-    *,
-    effect: Effect | str | None = None,
-    returns: Any = None,
-    not_performed: Sequence[type[BaseException]] | None = None,
-    **rest: Any,
-) -> Policy:
-    """Return what was said of a step, checked.
-
-    Raises:
-        InvalidInput: some of it means nothing.
-    """
-    known = {"name", "verify", "in_doubt", "retry", "timeout", "heartbeat", "aliases", "limit"}
-    unknown = sorted(set(rest) - known)
-    if unknown:
-        raise InvalidInput(
-            f"ctx.step takes no {', '.join(unknown)}=: keywords are Holdfast's; functools.partial takes the others"
-        )
-    if returns is not None:
-        refuse_unstorable("returns= is", returns)
-        Codec(returns)
-    never = checked_exceptions("not_performed=", not_performed) if not_performed is not None else None
-    return Policy(effect=as_effect(effect), returns=returns, not_performed=never, **rest)
-
-
-def _refuse_doubt(policy: Policy, effect: Effect | None, name: str) -> None:
-    """Refuse to say what ends a doubt of a step that is never in doubt, but done again."""
-    said = next((word for word in ("verify", "in_doubt") if getattr(policy, word) is not None), None)
-    if said is not None and effect is not Effect.ONCE:
-        raise InvalidInput(
-            f"{said}= is for effect='once', and {name or 'this step'} is {str(effect or Effect.REPEAT)!r}: it is never "
-            "in doubt, but done again"
-        )
-
-
-def _several(what: str, names: Sequence[str]) -> Sequence[str]:
-    if isinstance(names, str):
-        raise InvalidInput(f"{what} is a list of names, not one text")
-    return names
-
-
-_NOTHING_SAID: Final = Policy()
-
-
-@overload
-def step(function: F, /) -> F: ...
-@overload
-def step(
-    *,
-    name: str | None = None,
-    effect: Effect | str | None = None,
-    verify: Callable[..., Any] | None = None,
-    in_doubt: str | None = None,
-    retry: Retry | None = None,
-    timeout: float | timedelta | None = None,
-    heartbeat: float | timedelta | None = None,
-    returns: Any = None,
-    not_performed: Sequence[type[BaseException]] | None = None,
-    aliases: Sequence[str] = (),
-    limit: Limit | None = None,
-) -> Callable[[F], F]: ...
-def step(
-    function: Any = None,
-    /,
-    *,
-    name: str | None = None,
-    effect: Effect | str | None = None,
-    verify: Callable[..., Any] | None = None,
-    in_doubt: str | None = None,
-    retry: Retry | None = None,
-    timeout: float | timedelta | None = None,
-    heartbeat: float | timedelta | None = None,
-    returns: Any = None,
-    not_performed: Sequence[type[BaseException]] | None = None,
-    aliases: Sequence[str] = (),
-    limit: Limit | None = None,
-) -> Any:
-    """Declare how a function behaves as a step, beside the function; `ctx.step` may still say otherwise.
-
-    `not_performed` names the exceptions that prove a `once` effect did not happen; `aliases` are the names that the
-    step had before it was renamed.
-    """
-    if function is not None:
-        return _declare_nothing(function)
-    policy = declared(
-        name=name,
-        effect=effect,
-        verify=verify,
-        in_doubt=in_doubt,
-        retry=retry,
-        timeout=timeout,
-        heartbeat=heartbeat,
-        returns=returns,
-        not_performed=not_performed,
-        aliases=tuple(encode_name(alias) for alias in _several("aliases=", aliases)),
-        limit=limit,
-    )
-    _refuse_doubt(policy, policy.effect, policy.name or "")
-
-    def declare(function: F) -> F:
-        setattr(function, _SPEC, policy)
-        return function
-
-    return declare
-
-
-def _declare_nothing(function: Any) -> Any:
-    """Return the function of a bare `@hf.step`; a word in its place is an option without its name."""
-    if isinstance(function, str):
-        option = "effect" if function in list(Effect) else "name"
-        raise InvalidInput(f"hf.step wants its options by name: write @hf.step({option}={str(function)!r})")
-    if not callable(function):
-        raise InvalidInput(f"hf.step wants a function, not {function!r}")
-    setattr(function, _SPEC, _NOTHING_SAID)
-    return function
-
-
-def as_effect(effect: Effect | str | None) -> Effect | None:
-    """Return the effect that a word names."""
-    if effect is None or isinstance(effect, Effect):
-        return effect
-    try:
-        return Effect(effect)
-    except ValueError:
-        raise InvalidInput(f"effect= is 'repeat', 'keyed' or 'once', not {effect!r}") from None
 
 
 @dataclass(slots=True)
@@ -238,7 +73,7 @@ class StepCode:
         Raises:
             InvalidInput: it owes a sign of life and has no way to give one, or can never be in doubt.
         """
-        _refuse_doubt(policy, policy.effect or self.policy.effect, self.name)
+        refuse_doubt(policy, policy.effect or self.policy.effect, self.name)
         if policy.heartbeat is not None and self.inject != "step":
             raise InvalidInput(
                 f"heartbeat= is for a function that can beat: let the first parameter of {self.name or 'it'} be "
@@ -305,7 +140,7 @@ def _step_code(function: Callable[..., Any]) -> StepCode:
     if inject is not None:
         parameters = parameters[1:]
     name = getattr(function, "__name__", type(function).__name__)
-    policy: Policy = getattr(function, _SPEC, _NOTHING_SAID)
+    policy = policy_of(function)
     is_async = inspect.iscoroutinefunction(target)
     result = policy.returns if policy.returns is not None else _result_type(hints.get("return", Any))
     code = StepCode(
@@ -318,7 +153,7 @@ def _step_code(function: Callable[..., Any]) -> StepCode:
         policy=policy,
         own_codec=Codec(result),
         aliases=policy.aliases,
-        simple=is_async and inject is None and policy is _NOTHING_SAID,
+        simple=is_async and inject is None and policy is NOTHING_SAID,
         lasting=unstorable(result) is None,
     )
     code.check(policy)
@@ -368,7 +203,7 @@ class Durable(Generic[R_co, P]):
         functools.update_wrapper(self, function)
         self.function = function
         self.name = checked_text("the name", function.__name__ if name is None else name, limits.NAME_BYTES)
-        self.aliases = tuple(checked_text("an alias", one, limits.NAME_BYTES) for one in _several("aliases=", aliases))
+        self.aliases = tuple(checked_text("an alias", one, limits.NAME_BYTES) for one in several("aliases=", aliases))
         self.parameters = checked_parameters(function, self.name)
 
     def __call__(self, ctx: "Context | OnlyDurable", /, *args: P.args, **kwargs: P.kwargs) -> Awaitable[R_co]:
