@@ -24,7 +24,8 @@ from holdfast.core.signal import Decision, Signal
 from holdfast.core.status import NOT_DONE, Effect, NotDone, Status
 from holdfast.engine.app import App
 from holdfast.engine.context import Context
-from holdfast.engine.function import durable, step
+from holdfast.engine.function import Durable, durable
+from holdfast.engine.policy import step
 from holdfast.engine.step import Step
 from holdfast.engine.verb import Child
 from holdfast.runtime import Runtime, open, run
@@ -54,6 +55,7 @@ __all__ = [
     "Context",
     "Decision",
     "Diverged",
+    "Durable",
     "Effect",
     "Event",
     "HoldfastError",

@@ -21,10 +21,11 @@ from holdfast.core.status import TERMINAL, Status
 from holdfast.core.stepkey import join_key
 from holdfast.engine.app import App
 from holdfast.engine.contender import Told, nobody
-from holdfast.engine.function import Durable
+from holdfast.engine.function import Durable, OnlyDurable
 from holdfast.engine.lock import is_held
 from holdfast.engine.log import Log
 from holdfast.engine.payload import Secrets
+from holdfast.engine.refusing import by_place, refuse_plain
 from holdfast.engine.surroundings import Surroundings
 from holdfast.engine.worker import Worker
 from holdfast.store.protocol import Store
@@ -139,7 +140,7 @@ class Runtime:
             self._scheduler.start()
 
     async def _begin(
-        self, what: Durable[Any, *tuple[Any, ...]], named: dict[str, Any], /, *, key: tuple[str, ...],
+        self, what: Durable[Any, ...], named: dict[str, Any], /, *, key: tuple[str, ...],
         labels: Mapping[str, str],
     ) -> RunId:  # fmt: skip
         try:
@@ -167,9 +168,10 @@ class Runtime:
             return self._closing.enter_context(deps)
         return deps
 
+    @by_place("runtime.start")
     async def start(
         self,
-        what: Durable[R, *Args],
+        what: Callable[[OnlyDurable, *Args], Awaitable[R]],
         /,
         *args: *Args,
         key: Key | None = None,
@@ -187,15 +189,15 @@ class Runtime:
             Conflict: the key was used with another function or input.
             InvalidInput: an argument is not data, or the key cannot be kept.
         """
-        if not isinstance(what, Durable):
-            raise InvalidInput(f"start wants a durable function, not {what!r}; decorate it with @hf.durable")
+        refuse_plain("runtime.start", what)
+        assert isinstance(what, Durable)
         return await self.start_named(
             what, what.bind(args), key=key, labels=labels, delay=delay, pin=pin, budget=budget
         )
 
     async def start_named(
         self,
-        what: Durable[R, *tuple[Any, ...]],
+        what: Durable[R, ...],
         named: dict[str, Any],
         /,
         *,
@@ -236,20 +238,25 @@ class Runtime:
             worker.add_run(run)
         return Run(self._client, run, codec)
 
+    @by_place("runtime.run")
     async def run(
-        self, what: Durable[R, *Args], /, *args: *Args, key: Key | None = None, budget: Budget | None = None
+        self,
+        what: Callable[[OnlyDurable, *Args], Awaitable[R]],
+        /,
+        *args: *Args,
+        key: Key | None = None,
+        budget: Budget | None = None,
     ) -> R:
         """Start a run and return its result."""
+        refuse_plain("runtime.run", what)
         return await (await self.start(what, *args, key=key, budget=budget)).result()
 
     @overload
     async def get(self, run: str | None = None, *, key: Key | None = None, of: None = None) -> Run[Any]: ...
     @overload
+    async def get(self, run: str | None = None, *, key: Key | None = None, of: Durable[R, ...]) -> Run[R]: ...
     async def get(
-        self, run: str | None = None, *, key: Key | None = None, of: Durable[R, *tuple[Any, ...]]
-    ) -> Run[R]: ...
-    async def get(
-        self, run: str | None = None, *, key: Key | None = None, of: Durable[Any, *tuple[Any, ...]] | None = None
+        self, run: str | None = None, *, key: Key | None = None, of: Durable[Any, ...] | None = None
     ) -> Run[Any]:
         """Return the handle of a run by id or by key; `of` gives its result a type.
 
@@ -298,6 +305,7 @@ class Runtime:
         Raises:
             NotFound: nobody asks that, or not any more.
             Conflict: it was answered before, or something else was shown.
+            InvalidInput: it is not decided by True or False, or what cannot be changed was.
         """
         digest = question.shown if isinstance(question, Question) else shown
         if digest is None:
@@ -457,6 +465,14 @@ class Opening:
         self._runtime: Runtime | None = None
         self._plain = ExitStack()
 
+    if not TYPE_CHECKING:  # a type checker knows what it has
+
+        def __getattr__(self, name: str) -> Any:
+            message = f"'Opening' object has no attribute {name!r}"
+            if hasattr(Runtime, name) and not name.startswith("_"):
+                message = f"{name} is the runtime's: enter it first: `async with hf.open(...) as runtime`"
+            raise AttributeError(message, name=name, obj=self)
+
     async def _open(self) -> Runtime:
         store = self._store
         if store is None or isinstance(store, str):
@@ -520,9 +536,10 @@ def refuse_in_loop(what: str, instead: str) -> None:
         raise Misuse(f"{what} is for plain code; in async code use {instead}")
 
 
+@by_place("hf.run")
 def run(
-    what: Durable[R, *Args], /, *args: *Args, key: Key | None = None, store: str | None = None,
-    budget: Budget | None = None,
+    what: Callable[[OnlyDurable, *Args], Awaitable[R]], /, *args: *Args, key: Key | None = None,
+    store: str | None = None, budget: Budget | None = None,
 ) -> R:  # fmt: skip
     """Run to the end and return the result; with a key, go on with the run that the key belongs to.
 
@@ -536,10 +553,15 @@ def run(
 
 
 async def _run_alone(
-    what: Durable[R, *Args], args: Any, key: Key | None, store: str | None, budget: Budget | None
+    what: Callable[[OnlyDurable, *Args], Awaitable[R]],
+    args: Any,
+    key: Key | None,
+    store: str | None,
+    budget: Budget | None,
 ) -> R:
-    if not isinstance(what, Durable):
-        raise InvalidInput(f"hf.run wants a durable function, not {what!r}; decorate it with @hf.durable")
+    refuse_plain("hf.run", what)
+    assert isinstance(what, Durable)
     async with Opening(store, App(what), work=True, concurrency=64, only=set()) as runtime:
         handle = await runtime.start(what, *args, key=key, budget=budget)
-        return handle.read(await runtime._wait_or_trouble(handle.id))
+        result: R = handle.read(await runtime._wait_or_trouble(handle.id))
+        return result

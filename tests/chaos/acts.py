@@ -128,7 +128,7 @@ async def family(ctx: hf.Context, name: str, told: dict[str, Any]) -> dict[str, 
     await ctx.continue_as(name, told)
 
 
-CODES: Final[dict[str, Durable[Any, *tuple[Any, ...]]]] = {
+CODES: Final[dict[str, Durable[Any, ...]]] = {
     "order": fulfil, "visit": visit, "stay": stay, "market": market, "family": family, "clerk": clerk,
     "courier": courier,
 }  # fmt: skip

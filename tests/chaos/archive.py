@@ -115,7 +115,7 @@ async def unfinished(ctx: hf.Context, order: str) -> dict[str, str]:
 
 
 APP: Final = hf.App(ended, failed, large, tomorrow, doubted, unfinished, version="1")
-KINDS: Final[Mapping[str, Durable[Any, str]]] = {
+KINDS: Final[Mapping[str, Durable[Any, [str]]]] = {
     one.name: one for one in (ended, failed, large, tomorrow, doubted, unfinished)
 }
 _TO_DO: Final = frozenset({("unfinished", "ship")})

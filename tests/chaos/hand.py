@@ -140,7 +140,7 @@ async def tale(ctx: hf.Context, number: int, effect: str) -> list[str]:
 
 
 @cache
-def own(name: str) -> Durable[str]:
+def own(name: str) -> Durable[str, []]:
     """Return a function that only the worker of this name serves."""
 
     @hf.durable(name=f"own-{name}")
@@ -159,7 +159,7 @@ def insist(step: hf.Step[None], number: int) -> int:
 
 
 @cache
-def later(name: str) -> Durable[int, int]:
+def later(name: str) -> Durable[int, [int]]:
     """Return a function with a timer that only the worker of this name serves, and so sets."""
 
     @hf.durable(name=f"later-{name}")

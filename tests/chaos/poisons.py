@@ -76,7 +76,7 @@ async def imports(ctx: hf.Context, number: int) -> int:
     return await ctx.step(look, number)
 
 
-POISON: Final[dict[str, tuple[Durable[Any, int], str]]] = {
+POISON: Final[dict[str, tuple[Durable[Any, [int]], str]]] = {
     "exits": (exits, "after step 0/look#1"),
     "swells": (swells, "in step 0/swell#1"),
     "imports": (imports, "before its first step was recorded"),

@@ -258,7 +258,7 @@ async def play(place: str, ledger: str, orders: tuple[str, ...], twin: str = "",
     return Report(stories, tuple(bookings), tuple(findings), (*left, *forgotten))
 
 
-async def _start(runtime: Runtime, orders: Sequence[str], code: Durable[Any, str]) -> list[RunId]:
+async def _start(runtime: Runtime, orders: Sequence[str], code: Durable[Any, [str]]) -> list[RunId]:
     handles = await asyncio.gather(*(runtime.start(code, order, key=order) for order in orders))
     return [handle.id for handle in handles]
 

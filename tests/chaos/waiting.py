@@ -55,7 +55,7 @@ async def stay(ctx: hf.Context) -> None:
         _world.note("ack", act="cleaned up")
 
 
-CODES: Final[dict[str, Durable[Any]]] = {"visit": visit, "stay": stay}
+CODES: Final[dict[str, Durable[Any, []]]] = {"visit": visit, "stay": stay}
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ def nothing_performed() -> None:
     performed.clear()
 
 
-def tale_of(version: str) -> Durable[list[str]]:
+def tale_of(version: str) -> Durable[list[str], []]:
     """Return a function of a version that tells which versions did what."""
 
     async def act() -> str:

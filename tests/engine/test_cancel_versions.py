@@ -26,7 +26,7 @@ def nothing_cleaned() -> None:
     cleaned.clear()
 
 
-def tale_of(version: str) -> Durable[None]:
+def tale_of(version: str) -> Durable[None, ...]:
     """Return a function of a version that notes who cleaned up after it."""
 
     async def clean() -> None:

@@ -42,7 +42,7 @@ def bank() -> Bank:
     return Bank()
 
 
-async def interrupted(stage: Stage, tale: Durable[str], bank: Bank) -> str:
+async def interrupted(stage: Stage, tale: Durable[str, []], bank: Bank) -> str:
     """Start a run, let its worker die while the bank holds the request, and return the run's id."""
     async with stage.open(tale) as runtime:
         run = await runtime.start(tale, key="k")
@@ -296,7 +296,7 @@ class TestVerify:
     async def test_the_window_is_that_of_the_request_and_not_of_the_new_code(self, stage: Stage, bank: Bank) -> None:
         """The request that may be in flight was sent with the timeout that its intent recorded."""
 
-        def code(timeout: float) -> Durable[str]:
+        def code(timeout: float) -> Durable[str, []]:
             async def tale(ctx: hf.Context) -> str:
                 return await ctx.step(bank.pay, 5, effect="once", verify=lambda cents: hf.NOT_DONE, timeout=timeout)
 
@@ -355,7 +355,7 @@ class TestVerify:
 class TestPerson:
     """A doubt that waits is ended by a person's word."""
 
-    async def waiting(self, stage: Stage, bank: Bank) -> tuple[Durable[str], str]:
+    async def waiting(self, stage: Stage, bank: Bank) -> tuple[Durable[str, []], str]:
         """Bring a run to where it waits for a person."""
 
         @hf.durable

@@ -11,7 +11,7 @@ async def test_other_code_leaves_a_pinned_run_alone_and_its_own_ends_it(stage: S
     """The refusal names both; whoever has the version goes on as if nothing had been."""
     calls: list[str] = []
 
-    def tale_of(version: str) -> Durable[list[str]]:
+    def tale_of(version: str) -> Durable[list[str], []]:
         async def act() -> str:
             calls.append(version)
             return version

@@ -47,7 +47,7 @@ class Recording:
         return rehearse(function, self.run, self.entries, blobs=self.blobs)
 
 
-async def recorded(function: Durable[Any, *tuple[Any, ...]], *args: Any, app: hf.App | None = None) -> Recording:
+async def recorded(function: Durable[Any, ...], *args: Any, app: hf.App | None = None) -> Recording:
     """Play a run to its end and return what it left; the world is put back."""
     store = MemoryStore(clock=MovingClock())
     async with testing.open(app, store=store) as runtime:

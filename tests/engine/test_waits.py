@@ -57,7 +57,11 @@ async def test_a_short_sleep_is_waited_for_without_a_rest(every: Stage) -> None:
         assert await kinds_of(run) == ["RunStarted", "StepStarted", "StepCompleted", "RunFinished"]
 
 
-@pytest.mark.parametrize("duration", [0, timedelta(0)], ids=["seconds", "timedelta"])
+@pytest.mark.parametrize(
+    "duration",
+    [0, timedelta(0), -1, -1e12, timedelta(days=-1)],
+    ids=["seconds", "timedelta", "past", "long past", "yesterday"],
+)
 async def test_a_sleep_of_nothing_is_over_at_once(every: Stage, duration: Any) -> None:
     """It is recorded like any other."""
 

@@ -71,7 +71,7 @@ async def test_changed_code_is_refused_with_recorded_against_asked() -> None:
     lines, (_, waiting) = await exported()
     with pytest.raises(hf.Diverged, match=r"entry 2 recorded '0/load#1' but the code asked for '0/echo#1'") as refused:
         replay(hf.App(programs.simple, changed), lines)
-    assert refused.value.__notes__ == [f"in run {waiting} of delayed"]
+    assert refused.value.__notes__ == [f"in run {waiting} of delayed", hf.Diverged.hint]
 
 
 @pytest.mark.parametrize("what", [programs.simple, hf.App(programs.simple)])

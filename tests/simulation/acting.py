@@ -85,7 +85,7 @@ async def act(ctx: hf.Context, plan: Plan, at: int, done: dict[str, Any]) -> dic
         raise
 
 
-CODES: Final[Sequence[Durable[Any, *tuple[Any, ...]]]] = (act, item)
+CODES: Final[Sequence[Durable[Any, ...]]] = (act, item)
 
 
 class _Actor:

@@ -1,11 +1,12 @@
 """Calls that a type checker accepts, with the types that come out; never run."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, assert_type
 
 import holdfast as hf
+from holdfast.testing import every_crash
 
 
 class Pool:
@@ -198,3 +199,47 @@ async def mix_runs(runtime: hf.Runtime) -> None:
     await one.signal(paid)
     await one.signal(said, {"any": "thing"})
     await one.signal("paid", 3)
+
+
+@hf.durable
+async def remind(ctx: hf.Context, customer: str, times: int = 1, *, note: str = "") -> bool:
+    """A function whose last arguments may be left out."""
+    return times > 1
+
+
+@hf.durable(name="tick with defaults")
+async def at_a_tick_or_more(ctx: hf.Context, at: datetime, team: str = "blue") -> None:
+    """A run that is given its tick, and may be given more."""
+
+
+async def leave_out(ctx: hf.Context, runtime: hf.Runtime, app: hf.App) -> None:
+    """An argument with a default may be left out, of every verb that starts a run."""
+    assert_type(hf.run(remind, "acme"), bool)
+    assert_type(hf.run(remind, "acme", 3, key="k"), bool)
+    assert_type(await runtime.run(remind, "acme"), bool)
+    assert_type(await runtime.start(remind, "acme", labels={"team": "blue"}), hf.Run[bool])
+    assert_type(await runtime.get(key="k", of=remind), hf.Run[bool])
+    assert_type(await ctx.run(remind, "acme", key="one"), bool)
+    assert_type(await ctx.spawn(remind, "acme"), hf.Child[bool])
+    assert_type(await ctx.map(remind, ["acme", "bolt"]), list[bool])
+    await every_crash(remind, "acme", timeout=10)
+    app.schedule(at_a_tick_or_more, "@hourly")
+    app.schedule(remind, "@hourly", args=("acme",))
+
+
+async def called_plainly(ctx: hf.Context) -> None:
+    """A durable function that is called is the function, with its keywords."""
+    assert_type(await remind(ctx, "acme", note="soon"), bool)
+
+
+BY_NAME: Mapping[str, hf.Durable[object, [str]]] = {"remind": remind}
+ANY: Sequence[hf.Durable[Any, ...]] = [remind, onboard, without_arguments]
+
+
+async def pick(runtime: hf.Runtime) -> None:
+    """Functions with the same arguments are kept by name, any functions in a list."""
+    one: hf.Run[object] = await runtime.start(BY_NAME["remind"], "acme")
+    print(one)
+    for function in ANY:
+        assert_type(await runtime.run(function, 1, 2, 3), Any)
+    hf.App(*ANY)

@@ -1,7 +1,20 @@
 """Calls that a type checker must refuse, one per marked line; never run."""
 
 import holdfast as hf
-from tests.typing.right import Pool, at_a_tick_with, book, count, load, onboard, paid, pay, sent, without_arguments
+from holdfast.testing import every_crash
+from tests.typing.right import (
+    Pool,
+    at_a_tick_with,
+    book,
+    count,
+    load,
+    onboard,
+    paid,
+    pay,
+    remind,
+    sent,
+    without_arguments,
+)  # fmt: skip
 
 
 @hf.durable
@@ -44,6 +57,29 @@ async def use_wrongly(runtime: hf.Runtime) -> None:
     print(wider)
     hf.App(load)  # wrong: not durable
     print(text, Pool)
+
+
+async def plain_greeting(ctx: hf.Context, customer: str) -> str:
+    """An agent's function that nobody made durable."""
+    return customer
+
+
+async def leave_out_wrongly(ctx: hf.Context, runtime: hf.Runtime) -> None:
+    """A default takes the check from no other argument."""
+    hf.run(remind)  # wrong: the customer is missing
+    hf.run(remind, "acme", "three")  # wrong: not an int
+    hf.run(remind, "acme", 3, "note", 4)  # wrong: too many
+    await runtime.start(remind, 3)  # wrong: not text
+    await runtime.run(remind, customer="acme")  # wrong: a function's keyword
+    number: str = await runtime.run(remind, "acme")  # wrong: its result is a bool
+    await ctx.run(remind)  # wrong: the customer is missing
+    await ctx.spawn(remind, "acme", None)  # wrong: not an int
+    await ctx.map(remind, [1, 2])  # wrong: not text
+    await every_crash(remind, 3)  # wrong: not text
+    await ctx.step(remind, "acme")  # wrong: a run of its own, not a step
+    await ctx.run(plain_greeting, "acme")  # wrong: not durable
+    await remind(ctx, "acme", note=3)  # wrong: not text
+    print(number)
 
 
 def schedule_wrongly(app: hf.App) -> None:

@@ -1,6 +1,10 @@
 """Errors: one tree, stable codes, and a next step."""
 
+import copy
 import inspect
+import subprocess
+import sys
+import traceback
 from collections.abc import Iterator
 
 import msgspec
@@ -8,6 +12,7 @@ import pytest
 
 import holdfast
 from holdfast.core import errors
+from holdfast.engine.payload import Secrets, error_info
 
 
 def tree(root: type[BaseException] = errors.HoldfastError) -> Iterator[type[BaseException]]:
@@ -93,3 +98,34 @@ def test_a_message_names_what_it_is_about() -> None:
     assert str(errors.Damaged(run="r", seq=None, what="bad")) == "run r: bad"
     assert str(errors.Damaged(run="", seq=None, what="a blob is bad")) == "a blob is bad"
     assert str(errors.BadCursor("x", "is not an event id")) == "cursor 'x' is not an event id"
+
+
+def test_a_traceback_ends_with_what_to_do_next() -> None:
+    """Whoever runs a program reads the hint where Python prints the error, however late it was given."""
+    error = errors.InvalidInput("it cannot be taken")
+    assert "".join(traceback.format_exception_only(error)) == f"{errors.__name__}.InvalidInput: it cannot be taken\n"
+    error.hint = "Give something else."
+    error.add_note("seen in a branch")
+    assert traceback.format_exception_only(error)[1:] == ["seen in a branch\n", "Give something else.\n"]
+    again = copy.copy(errors.NotFound("run r"))
+    again.hint = "Look elsewhere."
+    assert traceback.format_exception_only(again)[-1] == "Look elsewhere.\n"
+    again.__notes__ = ["only this"]
+    assert again.__notes__ == ["only this", "Look elsewhere."]
+
+
+def test_python_itself_prints_the_hint() -> None:
+    """Below the error that ended the program, once."""
+    program = "from holdfast.core.errors import NotFound; raise NotFound('it')"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stderr.endswith(f"NotFound: it was not found\n{errors.NotFound.hint}\n")
+    assert done.stderr.count(errors.NotFound.hint) == 1
+
+
+def test_a_note_is_no_part_of_what_is_stored() -> None:
+    """The journal keeps names and text; a hint belongs to the release that says it."""
+    error = errors.NotFound("run r")
+    error.add_note("a note")
+    assert error.data() == {"what": "run r"}
+    info = error_info(error, Secrets())
+    assert (info.message, info.code) == ("run r was not found", "not_found")

@@ -161,7 +161,7 @@ def test_two_schedules_of_one_name_are_refused() -> None:
 def test_a_function_that_asks_for_its_tick_gets_it_first() -> None:
     """The arguments of a tick's run are the same whoever starts it."""
     app = hf.App()
-    app.schedule(digest, "0 2 * * *", args=("blue",), name="short")  # type: ignore[misc]
+    app.schedule(digest, "0 2 * * *", args=("blue",), name="short")
     app.schedule(digest, "0 2 * * *", args=("blue", 5))
     assert app.schedules["short"].arguments(at("02:00:00")) == {"at": at("02:00:00"), "team": "blue"}
     assert app.schedules["digest"].arguments(at("02:00:00")) == {"at": at("02:00:00"), "team": "blue", "size": 5}

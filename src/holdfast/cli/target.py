@@ -16,7 +16,7 @@ from holdfast.engine.app import App
 from holdfast.engine.function import Durable
 
 _FORMS: Final = "A target is file.py, file.py:name, module or module:name."
-Function = Durable[Any, *tuple[Any, ...]]
+Function = Durable[Any, ...]
 
 
 @dataclass(frozen=True)

@@ -262,11 +262,12 @@ class LocalClient:
     ) -> None:
         from holdfast.client import question as q  # lazy: few ask
 
+        decided = q.checked_decision(question, yes)
         run, _, seq = question.partition(".")
         if not seq:
             raise await q.not_asked(self._store, question)
         asked = await q.question_at(self._store, await self._row(run_id(run)), question, shown)
-        body = AnswerBody(asked.step, bool(yes), shown, by, note, q.changed_args(asked, args))
+        body = AnswerBody(asked.step, decided, shown, by, note, q.changed_args(asked, args))
         if await self._post(run_id(run), ANSWER, answer_key(run, int(seq)), body) != "accepted":
             raise Conflict(f"question {question} was answered before", run=run, hint="`holdfast show RUN` tells how.")
         if await q.has_expired(self._store, asked):

@@ -13,6 +13,7 @@ from holdfast.core.codec import NULL, encode
 from holdfast.core.errors import Conflict, InvalidInput, NotFound
 from holdfast.core.fold import RunState, fold
 from holdfast.core.ids import RunId, run_id
+from holdfast.core.signal import checked_args
 from holdfast.core.status import Status
 from holdfast.store.protocol import Store
 from holdfast.store.value import RunFilter, RunRow
@@ -102,12 +103,24 @@ def question_of(row: RunRow, asked: e.QuestionAsked, shown: Any) -> Question:
     )  # fmt: skip
 
 
+def checked_decision(question: str, yes: Any) -> bool:
+    """Return a decision, which nothing but True and False is.
+
+    Raises:
+        InvalidInput: it is something else, such as the text "no", which Python takes for true.
+    """
+    if not isinstance(yes, bool):
+        raise InvalidInput(f"question {question} is answered by True or False, not {type(yes).__name__}")
+    return yes
+
+
 def changed_args(asked: Question, args: Mapping[str, Any] | None) -> Raw:
     """Return what was to be agreed to, with somebody's changes.
 
     Raises:
         InvalidInput: that may not be changed.
     """
+    args = checked_args(args)
     unknown = [name for name in args or () if name not in (asked.args or {})]
     if args is not None and (asked.args is None or unknown):
         raise _unchangeable(asked, unknown)

@@ -36,6 +36,25 @@ class HoldfastError(Exception):
     code: ClassVar[str] = "error"
     hint: str = ""
 
+    # Python prints these below a traceback; the hint stands last, as it is by then.
+    @property
+    def __notes__(self) -> list[str]:
+        return [*self._notes(), *([self.hint] if self.hint else [])]
+
+    @__notes__.setter
+    def __notes__(self, notes: list[str]) -> None:
+        self._notes()[:] = [note for note in notes if note != self.hint]
+
+    def add_note(self, note: str, /) -> None:
+        """Add a line to what is printed of the error."""
+        if not isinstance(note, str):
+            raise TypeError(f"a note is text, not {type(note).__name__}")
+        self._notes().append(note)
+
+    def _notes(self) -> list[str]:
+        added: list[str] = self.__dict__.setdefault("_added", [])
+        return added
+
     def data(self) -> dict[str, Any]:
         """Return the error's own fields, for JSON."""
         return {name: value for name, value in vars(self).items() if not name.startswith("_") and name != "hint"}

@@ -1,11 +1,13 @@
 """What comes to a run from outside: signals by name, and decisions of people."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Generic, Protocol, TypeVar, overload
 
 from holdfast.core import limits
 from holdfast.core.codec import Codec
+from holdfast.core.errors import InvalidInput
 from holdfast.core.ids import checked_text
 
 T_co = TypeVar("T_co", covariant=True)
@@ -63,3 +65,14 @@ class Decision:
 
     def __bool__(self) -> bool:
         return self.yes
+
+
+def checked_args(args: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Return what people may change before they agree, or what somebody changed, by name.
+
+    Raises:
+        InvalidInput: it has no names.
+    """
+    if args is not None and not isinstance(args, Mapping):
+        raise InvalidInput(f"args= is a mapping of names to values, not {type(args).__name__}")
+    return dict(args) if args is not None else None

@@ -28,7 +28,7 @@ async def keeper_of(drive: "Drive") -> CodeVersion | None:
     return known
 
 
-async def adopt(drive: "Drive", function: Durable[Any, *tuple[Any, ...]]) -> None:
+async def adopt(drive: "Drive", function: Durable[Any, ...]) -> None:
     """Make ready to write that this code has taken the run over, once it has followed all that is recorded."""
     before = drive.state.code
     if drive.versions is None or before == drive.code or (not before and drive.lease.why == "started"):
@@ -46,7 +46,7 @@ async def adopt(drive: "Drive", function: Durable[Any, *tuple[Any, ...]]) -> Non
     drive.journal.note(e.SpecAdopted(code=drive.code, before=before, difference="; ".join(said)))
 
 
-def version_of(drive: "Drive", what: Durable[Any, *tuple[Any, ...]]) -> tuple[str, int]:
+def version_of(drive: "Drive", what: Durable[Any, ...]) -> tuple[str, int]:
     """Return the version that a function is served with here, and its place; nothing for one that is not."""
     served = drive.versions.of(what.name) if drive.versions is not None else None
     return (served.code, served.place or 0) if served is not None else ("", 0)

@@ -1,7 +1,7 @@
 """What a program can drive: its durable functions, their dependencies and their version."""
 
 import uuid
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from datetime import datetime
 from typing import Any, TypeVarTuple, overload
 
@@ -9,7 +9,8 @@ from holdfast.core import limits
 from holdfast.core.errors import InvalidInput
 from holdfast.core.ids import checked_text
 from holdfast.core.version import CodeVersion
-from holdfast.engine.function import Durable
+from holdfast.engine.function import Durable, OnlyDurable
+from holdfast.engine.refusing import decorated
 from holdfast.engine.schedule import Missed, Overlap, Schedule, declare
 
 Args = TypeVarTuple("Args")
@@ -20,7 +21,7 @@ class App:
 
     def __init__(
         self,
-        *parts: Durable[Any, *tuple[Any, ...]],
+        *parts: Durable[Any, ...],
         deps: Callable[[], Any] | None = None,
         version: str | None = None,
         secrets: Sequence[str] = (),
@@ -33,20 +34,21 @@ class App:
             raise InvalidInput("App(secrets=) is a list of names of environment variables")
         self.deps, self.version, self.secrets = deps, version, tuple(secrets)
         self._started = uuid.uuid4().hex[:8]
-        self._functions: dict[str, Durable[Any, *tuple[Any, ...]]] = {}
+        self._functions: dict[str, Durable[Any, ...]] = {}
         self.schedules: dict[str, Schedule] = {}
         """What its workers start by the clock, by name."""
         for part in parts:
             self.add(part)
 
-    def add(self, part: Durable[Any, *tuple[Any, ...]]) -> None:
+    def add(self, part: Durable[Any, ...]) -> None:
         """Add a durable function.
 
         Raises:
-            InvalidInput: it is not one, or another has its name.
+            InvalidInput: it is not one, or another has its name, or its result could never be stored.
         """
         if not isinstance(part, Durable):
-            raise InvalidInput(f"hf.App takes durable functions, not {part!r}; decorate it with @hf.durable")
+            raise _no_part(part)
+        part.check_result()
         for name in (part.name, *part.aliases):
             known = self._functions.get(name)
             if known is not None and known is not part:
@@ -56,23 +58,23 @@ class App:
     # A first parameter annotated `datetime` is given the tick, so those overloads stand before the plain ones.
     @overload
     def schedule(
-        self, what: Durable[Any, datetime], cron: str, /, *, name: str | None = None, tz: str = "UTC",
+        self, what: Callable[[OnlyDurable, datetime], Awaitable[Any]], cron: str, /, *, name: str | None = None,
+        tz: str = "UTC", missed: Missed = "skip", overlap: Overlap = "allow",
+    ) -> None: ...  # fmt: skip
+    @overload
+    def schedule(
+        self, what: Callable[[OnlyDurable], Awaitable[Any]], cron: str, /, *, name: str | None = None, tz: str = "UTC",
         missed: Missed = "skip", overlap: Overlap = "allow",
     ) -> None: ...  # fmt: skip
     @overload
     def schedule(
-        self, what: Durable[Any], cron: str, /, *, name: str | None = None, tz: str = "UTC", missed: Missed = "skip",
-        overlap: Overlap = "allow",
+        self, what: Callable[[OnlyDurable, datetime, *Args], Awaitable[Any]], cron: str, /, *, name: str | None = None,
+        tz: str = "UTC", missed: Missed = "skip", overlap: Overlap = "allow", args: tuple[*Args],
     ) -> None: ...  # fmt: skip
     @overload
     def schedule(
-        self, what: Durable[Any, datetime, *Args], cron: str, /, *, name: str | None = None, tz: str = "UTC",
-        missed: Missed = "skip", overlap: Overlap = "allow", args: tuple[*Args],
-    ) -> None: ...  # fmt: skip
-    @overload
-    def schedule(
-        self, what: Durable[Any, *Args], cron: str, /, *, name: str | None = None, tz: str = "UTC",
-        missed: Missed = "skip", overlap: Overlap = "allow", args: tuple[*Args],
+        self, what: Callable[[OnlyDurable, *Args], Awaitable[Any]], cron: str, /, *, name: str | None = None,
+        tz: str = "UTC", missed: Missed = "skip", overlap: Overlap = "allow", args: tuple[*Args],
     ) -> None: ...  # fmt: skip
     def schedule(
         self, what: Any, cron: str, /, *, name: str | None = None, tz: str = "UTC", missed: str = "skip",
@@ -99,15 +101,15 @@ class App:
         self.add(schedule.function)
         self.schedules[schedule.name] = schedule
 
-    def get(self, name: str) -> Durable[Any, *tuple[Any, ...]] | None:
+    def get(self, name: str) -> Durable[Any, ...] | None:
         """Return the function of that name."""
         return self._functions.get(name)
 
-    def code(self, part: Durable[Any, *tuple[Any, ...]]) -> str:
+    def code(self, part: Durable[Any, ...]) -> str:
         """Return the version of a part's code: as given, else a digest of its source."""
         return self.version or part.code
 
-    def token(self, part: Durable[Any, *tuple[Any, ...]]) -> str:
+    def token(self, part: Durable[Any, ...]) -> str:
         """Return what a divergence refuses: the version as given, else this program as it was started.
 
         A digest of one function's source does not tell what it calls, so a program started anew may try again.
@@ -128,3 +130,9 @@ class App:
     def serves(self) -> dict[str, str]:
         """Return every name with the token that its refusals go by."""
         return {name: self.token(part) for name, part in self._functions.items()}
+
+
+def _no_part(part: object) -> InvalidInput:
+    if isinstance(part, list | tuple | set | frozenset | dict):
+        return InvalidInput("hf.App takes durable functions one by one: hf.App(*functions), not a list of them")
+    return InvalidInput(f"hf.App takes durable functions, not {part!r}{decorated(part)}")

@@ -20,7 +20,8 @@ from holdfast.core.derive import derived_random, derived_uuid
 from holdfast.core.errors import Diverged, InvalidInput, Misuse
 from holdfast.core.ids import checked_text
 from holdfast.core.retry import checked_seconds
-from holdfast.core.signal import Decision, Signal
+from holdfast.core.retry import seconds as seconds_of
+from holdfast.core.signal import Decision, Signal, checked_args
 from holdfast.core.stepkey import counted_key, encode_name, former_keys, root_branch
 from holdfast.engine import witness
 from holdfast.engine.branches import AT_ONCE, Branch, Branches
@@ -30,10 +31,12 @@ from holdfast.engine.drive import Drive
 from holdfast.engine.effects import StepCall
 from holdfast.engine.fanout import branch_keys, check_codes, check_map, check_mapped, close_unbegun, raised_first
 from holdfast.engine.forgotten import noted
-from holdfast.engine.function import Durable, Policy, StepCode, look_at
+from holdfast.engine.function import Durable, OnlyDurable, StepCode, look_at
 from holdfast.engine.log import SILENT
 from holdfast.engine.options import MapOptions, StepOptions, read_options
 from holdfast.engine.payload import is_failure, store_value
+from holdfast.engine.policy import Policy
+from holdfast.engine.refusing import by_place, refuse_plain
 from holdfast.engine.step import Step
 from holdfast.engine.verb import Child, Verb
 from holdfast.journal.replay import CLOSED, FRESH, Answer, Recorded
@@ -123,6 +126,8 @@ class Context:
             step_key, keep, said = read_options(code, branch, options)
         else:
             step_key = branch.key(code.name, None)
+        if not code.lasting:
+            code.refuse(said)
         if code.aliases and not branch.past:
             # Under way it stays what it was: its idempotency key and its doubts go by the name of its intent.
             step_key = drive.replay.known_as(branch.path, step_key, former_keys(step_key, code.aliases))
@@ -199,7 +204,11 @@ class Context:
                 "Use ctx.gather or ctx.map. (asyncio.wait_for starts one on Python 3.11: use asyncio.timeout.)"
             )
         if branch.busy:
-            raise Misuse("a step is still under way: steps of one branch may not overlap; use ctx.gather or ctx.map")
+            # Whoever holds the branch waits in this very task: only a step's own code can have come here.
+            raise Misuse(
+                "a step cannot call the context: call it in the durable function, before or after the step, and give "
+                "the step what comes of it"
+            )
         return branch
 
     # Fan-out
@@ -234,7 +243,7 @@ class Context:
 
     @overload
     async def map(
-        self, function: Durable[R, Item], items: Iterable[Item], /, *,
+        self, function: Callable[[OnlyDurable, Item], Awaitable[R]], items: Iterable[Item], /, *,
         key: Callable[[Item], str] | None = None, **options: Unpack[MapOptions],
     ) -> list[R]: ...  # fmt: skip
     @overload
@@ -284,9 +293,9 @@ class Context:
         if self._drive.cancel_asked:
             await self._drive.cancelling.arrive(branch, branch.next_set("map"))
         check_map(at_once, errors)
+        check_mapped(function, items, options)
         given = list(items)
         verb: Any = self.run if isinstance(function, Durable) else self.step
-        check_mapped(function, options)
         keys = branch_keys(given, key) if key is not None else None
         branch.busy = True
         try:
@@ -304,8 +313,12 @@ class Context:
 
     @noted
     async def sleep(self, duration: float | timedelta) -> None:
-        """Rest for a while; no process need be there meanwhile, and the time does not slide when one dies."""
-        seconds = checked_seconds("ctx.sleep", duration)
+        """Rest for a while; no process need be there meanwhile, and the time does not slide when one dies.
+
+        What lies in the past is over at once, so that `ctx.sleep(moment - ctx.now())` holds for every moment.
+        """
+        past = isinstance(duration, int | float | timedelta) and seconds_of(duration) < 0
+        seconds = 0.0 if past else checked_seconds("ctx.sleep", duration)
         async with self._verb("a wait", "sleep", seconds) as verb:
             await verb.until("sleep", due_after=seconds)
 
@@ -351,7 +364,7 @@ class Context:
         """
         checked_text("the question", text, limits.QUESTION_BYTES)
         limit = checked_seconds("expires=", expires) if expires is not None else None
-        known = dict(args) if args is not None else None
+        known = checked_args(args)
         async with self._verb("a question", "ask", {"text": text, "show": show, "args": known}, key=key) as verb:
             return await verb.ask(text, show, known, limit)
 
@@ -384,7 +397,7 @@ class Context:
                 due_at = await verb.begin(verb.due(limit), waits_of(what))
         else:
             checked_text("the question", what, limits.QUESTION_BYTES)
-            known = dict(args) if args is not None else None
+            known = checked_args(args)
             form = {"text": what, "show": show, "args": known}
             async with self._verb("a question", "callback", form, key=key) as verb:
                 due_at = await verb.put(what, show, known, limit)
@@ -394,8 +407,9 @@ class Context:
     # Children
 
     @noted
+    @by_place("ctx.spawn")
     async def spawn(
-        self, what: Durable[R, *Args], /, *args: *Args, key: str | None = None,
+        self, what: Callable[[OnlyDurable, *Args], Awaitable[R]], /, *args: *Args, key: str | None = None,
         labels: Mapping[str, str] | None = None, budget: Budget | None = None,
     ) -> Child[R]:  # fmt: skip
         """Start another run as a child of this one, which ends with it, and return its handle.
@@ -403,16 +417,17 @@ class Context:
         Of a `budget` its steps are set aside from this run's, if those are counted, and come back when its result was
         asked for. This run's deadline is the child's too.
         """
-        if not isinstance(what, Durable):
-            raise InvalidInput(f"ctx.spawn wants a durable function, not {what!r}; decorate it with @hf.durable")
-        body = what.encode_input(what.bind(args))
+        refuse_plain("ctx.spawn", what)
+        assert isinstance(what, Durable)
+        body, codec = what.encode_input(what.bind(args)), what.result
         async with self._verb("a child", what.name, Raw(body), key=key, aliases=what.aliases) as verb:
             child = await verb.spawn(what, body, labels or {}, checked_budget(budget))
-        return Child(self._verb, self._drive, child, verb.key, what.result)
+        return Child(self._verb, self._drive, child, verb.key, codec)
 
     @noted
+    @by_place("ctx.run")
     async def run(
-        self, what: Durable[R, *Args], /, *args: *Args, key: str | None = None,
+        self, what: Callable[[OnlyDurable, *Args], Awaitable[R]], /, *args: *Args, key: str | None = None,
         labels: Mapping[str, str] | None = None, budget: Budget | None = None,
     ) -> R:  # fmt: skip
         """Start another run as a child of this one, and return its result.
@@ -420,6 +435,7 @@ class Context:
         Raises:
             RunError: it failed or was cancelled.
         """
+        refuse_plain("ctx.run", what)
         child = await self.spawn(what, *args, key=key, labels=labels, budget=budget)
         return await child.result()
 

@@ -34,7 +34,7 @@ from holdfast.engine.trace import traced
 from holdfast.store.value import Commit, RowChange, RunRow
 
 
-async def follow(drive: Drive, function: Durable[Any, *tuple[Any, ...]]) -> None:
+async def follow(drive: Drive, function: Durable[Any, ...]) -> None:
     """Load a run, drive its code, and write how it ends or rests."""
     try:
         await drive.load()
@@ -187,7 +187,7 @@ async def _rests_again(drive: Drive, aside: str | None) -> bool:
             return True
 
 
-async def _run(drive: Drive, function: Durable[Any, *tuple[Any, ...]], body: bytes | None) -> Continued | None:
+async def _run(drive: Drive, function: Durable[Any, ...], body: bytes | None) -> Continued | None:
     """Call the code and write how it ends or rests; return with what it goes on from the top, if that is what it does.
 
     Raises:
@@ -249,7 +249,7 @@ def _failure(error: BaseException, drive: Drive) -> e.RunFinished:
     return e.RunFinished(status=Status.FAILED, reason=f"{info.type}: {info.message}"[:500], error=info)
 
 
-async def _arguments(drive: Drive, function: Durable[Any, *tuple[Any, ...]], body: bytes | None) -> dict[str, Any]:
+async def _arguments(drive: Drive, function: Durable[Any, ...], body: bytes | None) -> dict[str, Any]:
     """Return what the code is called with: `body`, or what the last generation was begun with."""
     started, row = drive.origin.continued or drive.origin.started, drive.lease.row
     assert started is not None

@@ -1,6 +1,7 @@
 """A step that may or may not have happened, until a person's word, `verify` or the declared policy ends the doubt."""
 
 import asyncio
+import inspect
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -9,11 +10,11 @@ from msgspec import structs
 
 from holdfast.core import entry as e
 from holdfast.core import limits
-from holdfast.core.errors import Damaged, InDoubt, InvalidValue
+from holdfast.core.errors import Damaged, InDoubt, InvalidInput, InvalidValue
 from holdfast.core.post import RESOLVE, Resolution
 from holdfast.core.status import NOT_DONE
 from holdfast.engine.function import look_at
-from holdfast.engine.payload import is_failure, store_value
+from holdfast.engine.payload import error_info, is_failure, store_value
 from holdfast.engine.trace import traced
 from holdfast.journal import replay as r
 from holdfast.store.value import Post
@@ -22,6 +23,29 @@ if TYPE_CHECKING:
     from holdfast.engine.effects import StepCall
 
 _UNKNOWN: Final = object()
+_SAID_OF_ERROR: Final = 200
+
+
+def check_verify(call: "StepCall") -> None:
+    """Refuse a `verify` that could not be called when it is needed.
+
+    Raises:
+        InvalidInput: it does not take the step's own arguments.
+    """
+    assert call.verify is not None
+    code = look_at(call.verify)
+    try:
+        signature = inspect.signature(call.verify)
+    except (TypeError, ValueError):
+        return  # a builtin that does not tell
+    try:
+        signature.bind(*((None,) if code.inject == "step" else ()), *call.args, **call.keywords)
+    except TypeError as error:
+        name = code.name or "the lambda"
+        raise InvalidInput(
+            f"verify= of {call.code.name or 'the step'} is given the step's own arguments, and {name}{signature} does "
+            f"not take them: {error}"
+        ) from None
 
 
 class Doubt:
@@ -29,6 +53,8 @@ class Doubt:
 
     def __init__(self, call: "StepCall") -> None:
         self._call, self._drive, self._key, self._codec = call, call.drive, call.key, call.codec
+        self._unsure: str | None = None
+        """Why `verify` could not tell."""
 
     async def begin(self, why: str, sent: r.Interrupted, error: BaseException | None) -> Any:
         """Write that the step is in doubt, and end that."""
@@ -54,12 +80,12 @@ class Doubt:
                 await self._write_resolved(how="verify", outcome="done", raw=raw, blob=blob, blobs=blobs)
                 return back
         if call.in_doubt == "wait" or doubt.asked_again:
-            detail = f"step {self._key} is in doubt: {doubt.why}"
+            detail = f"step {self._key} is in doubt: {r.given_up(doubt.why, self._unsure)}"
             word = await self._wait(doubt, due_at=None, detail=detail, takes=self._is_word)
             assert word is not None
             return await self._hear(word, doubt)
-        await self._write_resolved(how="policy", outcome="unknown")
-        raise InDoubt(step=self._key, message=doubt.why, attempts=doubt.attempt)
+        await self._write_resolved(how="policy", outcome="unknown", note=self._unsure)
+        raise InDoubt(step=self._key, message=r.given_up(doubt.why, self._unsure), attempts=doubt.attempt)
 
     async def _wait(self, doubt: r.InQuestion, **rest: Any) -> Post | None:
         try:
@@ -148,5 +174,7 @@ class Doubt:
                 raise
             # A check that cannot run proves nothing.
             drive.log.warning("verify could not tell", step=self._key, error=repr(error))
+            info = error_info(error, drive.secrets)
+            self._unsure = f"verify could not tell: {info.type}: {info.message[:_SAID_OF_ERROR]}"
             return _UNKNOWN
         return found

@@ -46,7 +46,7 @@ class Drive:
     """The place of this code among the versions of the run's name; 0 where it has none."""
     versions: Versions | None = None
     """The versions that the worker serves; None where nobody's code takes a run over."""
-    function: Durable[Any, *tuple[Any, ...]] | None = None
+    function: Durable[Any, ...] | None = None
     pausing: Post | None = None
     """Who asked that it be left for a pause."""
     refused: Diverged | Damaged | None = None
@@ -92,7 +92,7 @@ class Drive:
         self.task: asyncio.Task[Any] | None = None
         """The code's outermost task."""
         self.on_progress: Callable[[], None] = _nothing
-        self.on_spawn: Callable[[Durable[Any, *tuple[Any, ...]], RunId], None] = _nobody
+        self.on_spawn: Callable[[Durable[Any, ...], RunId], None] = _nobody
         """Told of every child that has not settled, and of its code."""
         self.crowded: Callable[[], bool] = _never
         """Says whether other runs wait for this one's place."""

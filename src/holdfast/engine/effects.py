@@ -17,11 +17,12 @@ from holdfast.core.status import Effect
 from holdfast.engine import witness
 from holdfast.engine.budget import Purse
 from holdfast.engine.chunks import Stream
-from holdfast.engine.doubt import Doubt
+from holdfast.engine.doubt import Doubt, check_verify
 from holdfast.engine.drive import Drive
-from holdfast.engine.function import Policy, StepCode
+from holdfast.engine.function import StepCode
 from holdfast.engine.limits import take_slot
 from holdfast.engine.payload import is_failure, load_value, store_value
+from holdfast.engine.policy import Policy
 from holdfast.engine.step import Step
 from holdfast.engine.trace import traced
 from holdfast.engine.transacting import transact
@@ -87,6 +88,8 @@ class StepCall:
             await self._leave_open(answer)
         match answer:
             case r.Fresh():
+                if self.verify is not None and self.effect is Effect.ONCE:
+                    check_verify(self)
                 if self.drive.purse is not None:
                     await self._afford(self.drive.purse)
                 return await self.attempt(1)

@@ -1,8 +1,8 @@
 """What may be given to a set of branches, and what comes out of one."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from inspect import CORO_CREATED, getcoroutinestate, isawaitable, iscoroutine
+from inspect import CORO_CREATED, Signature, getcoroutinestate, isawaitable, iscoroutine, signature
 from typing import Any
 
 from holdfast.core import limits
@@ -53,20 +53,57 @@ def check_map(at_once: Any, errors: Any) -> None:
         raise InvalidInput(f"ctx.map(errors=) is 'raise' or 'return', not {errors!r}")
 
 
-def check_mapped(function: Any, options: Mapping[str, Any]) -> None:
+def check_mapped(function: Any, items: Any, options: Mapping[str, Any]) -> None:
     """Refuse a function that no branch can call, or what cannot be said of it.
 
     Raises:
-        InvalidInput: it has no name, or takes no such keywords.
+        InvalidInput: it has no name, or takes no such keywords, or not one item; or the items are none.
     """
+    if not callable(function):
+        if callable(items):
+            raise InvalidInput(f"ctx.map wants the function first: ctx.map({_name(items)}, items)")
+        raise InvalidInput(f"ctx.map wants a function, not {function!r}")
+    if not isinstance(items, Iterable):
+        raise InvalidInput(f"ctx.map wants items that can be gone through, not {items!r}")
+    _check_one(function)
     if isinstance(function, Durable):
         if options:
             raise InvalidInput(f"ctx.map of a durable function takes no {', '.join(options)}=: it has no steps")
         return
+    if not look_at(_innermost(function)).name and options.get("name") is None:
+        raise InvalidInput("a lambda has no name that stays: give ctx.map a name=")
+
+
+def _check_one(function: Any) -> None:
+    """Refuse a function that cannot be called with one item."""
+    name = _name(function)
+    try:
+        form = Signature(function.parameters) if isinstance(function, Durable) else signature(function)
+    except (TypeError, ValueError):
+        return  # a builtin that does not tell what it takes
+    try:
+        if isinstance(function, Durable):
+            function.bind((None,))
+        else:
+            form.bind(*((None,) if look_at(_innermost(function)).inject is not None else ()), None)
+    except (TypeError, InvalidInput):
+        raise InvalidInput(
+            f"ctx.map gives {name} one item as its one argument, and it is {name}{form}: let it take one and unpack "
+            "that, or let functools.partial carry the others"
+        ) from None
+
+
+def _innermost(function: Any) -> Any:
     while isinstance(function, partial):
         function = function.func
-    if not look_at(function).name and options.get("name") is None:
-        raise InvalidInput("a lambda has no name that stays: give ctx.map a name=")
+    return function
+
+
+def _name(function: Any) -> str:
+    inner = _innermost(function)
+    if isinstance(inner, Durable):
+        return inner.name
+    return look_at(inner).name or "the function"
 
 
 def branch_keys(items: Sequence[Any], key: Callable[[Any], str]) -> list[str]:

@@ -1,13 +1,24 @@
-"""Durable functions and step functions, looked at once: names, parameters, types and declared policies."""
+"""Durable functions and step functions, looked at once: names, parameters, and types."""
 
 import functools
 import inspect
 import operator
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from hashlib import sha256
-from typing import Any, Final, Generic, TypeVar, TypeVarTuple, get_args, get_origin, get_type_hints, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Final,
+    Generic,
+    ParamSpec,
+    TypeVar,
+    get_args,
+    get_origin,
+    get_type_hints,
+    overload,
+)
 
 from msgspec import Raw
 
@@ -15,140 +26,25 @@ from holdfast.core import limits
 from holdfast.core.codec import Codec, canonical
 from holdfast.core.errors import InvalidInput, InvalidValue
 from holdfast.core.ids import checked_text
-from holdfast.core.limit import Limit
 from holdfast.core.plural import counted, given, listed
-from holdfast.core.retry import Retry, checked_exceptions, checked_seconds
 from holdfast.core.sample import sample_of
-from holdfast.core.status import Effect, NotDone
+from holdfast.core.status import NotDone
 from holdfast.core.stepkey import encode_name
+from holdfast.core.storable import refuse_unstorable, unstorable
+from holdfast.engine.form import checked_parameters
 from holdfast.engine.misfit import misfit
+from holdfast.engine.policy import NOTHING_SAID, Policy, policy_of, refuse_doubt, several
 from holdfast.engine.step import Step
 from holdfast.store.protocol import Transaction
 
-Args = TypeVarTuple("Args")
+if TYPE_CHECKING:
+    from holdfast.engine.context import Context
+
+P = ParamSpec("P")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
-F = TypeVar("F", bound=Callable[..., Any])
 
-_SPEC: Final = "__holdfast_step__"
 _NAMED: Final = Codec(dict[str, Raw])
-
-
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """What a step's author declared; None means not said, so that a call may say it and a default may follow."""
-
-    name: str | None = None
-    effect: Effect | None = None
-    verify: Callable[..., Any] | None = None
-    in_doubt: str | None = None
-    retry: Retry | None = None
-    timeout: float | timedelta | None = None
-    heartbeat: float | timedelta | None = None
-    returns: Any = None
-    not_performed: tuple[type[BaseException], ...] | None = None
-    aliases: tuple[str, ...] = ()
-    """Names that the step had before; what was recorded under one of them counts."""
-    limit: Limit | None = None
-
-    def __post_init__(self) -> None:
-        if self.in_doubt not in (None, "raise", "wait"):
-            raise InvalidInput(f"in_doubt= is 'raise' or 'wait', not {self.in_doubt!r}")
-        if self.verify is not None and not callable(self.verify):
-            raise InvalidInput(f"verify= is a function, not {self.verify!r}")
-        if self.retry is not None and not isinstance(self.retry, Retry):
-            raise InvalidInput(f"retry= is an hf.Retry, not {self.retry!r}")
-        if self.limit is not None and not isinstance(self.limit, Limit):
-            raise InvalidInput(f"limit= is an hf.Limit, not {self.limit!r}")
-        if self.timeout is not None:
-            checked_seconds("timeout=", self.timeout, least=1e-6)
-        if self.heartbeat is not None:
-            checked_seconds("heartbeat=", self.heartbeat, least=1e-3)
-        if self.name is not None:
-            encode_name(self.name)
-
-
-def declared(
-    *,
-    effect: Effect | str | None = None,
-    returns: Any = None,
-    not_performed: Sequence[type[BaseException]] | None = None,
-    **rest: Any,
-) -> Policy:
-    """Return what was said of a step, checked.
-
-    Raises:
-        InvalidInput: some of it means nothing.
-    """
-    known = {"name", "verify", "in_doubt", "retry", "timeout", "heartbeat", "aliases", "limit"}
-    unknown = sorted(set(rest) - known)
-    if unknown:
-        raise InvalidInput(
-            f"ctx.step takes no {', '.join(unknown)}=: keywords are Holdfast's; functools.partial takes the others"
-        )
-    if returns is not None:
-        Codec(returns)
-    never = checked_exceptions("not_performed=", not_performed) if not_performed is not None else None
-    return Policy(effect=as_effect(effect), returns=returns, not_performed=never, **rest)
-
-
-def _several(what: str, names: Sequence[str]) -> Sequence[str]:
-    if isinstance(names, str):
-        raise InvalidInput(f"{what} is a list of names, not one text")
-    return names
-
-
-_NOTHING_SAID: Final = Policy()
-
-
-def step(
-    *,
-    name: str | None = None,
-    effect: Effect | str | None = None,
-    verify: Callable[..., Any] | None = None,
-    in_doubt: str | None = None,
-    retry: Retry | None = None,
-    timeout: float | timedelta | None = None,
-    heartbeat: float | timedelta | None = None,
-    returns: Any = None,
-    not_performed: Sequence[type[BaseException]] | None = None,
-    aliases: Sequence[str] = (),
-    limit: Limit | None = None,
-) -> Callable[[F], F]:
-    """Declare how a function behaves as a step, beside the function; `ctx.step` may still say otherwise.
-
-    `not_performed` names the exceptions that prove a `once` effect did not happen; `aliases` are the names that the
-    step had before it was renamed.
-    """
-    policy = declared(
-        name=name,
-        effect=effect,
-        verify=verify,
-        in_doubt=in_doubt,
-        retry=retry,
-        timeout=timeout,
-        heartbeat=heartbeat,
-        returns=returns,
-        not_performed=not_performed,
-        aliases=tuple(encode_name(alias) for alias in _several("aliases=", aliases)),
-        limit=limit,
-    )
-
-    def declare(function: F) -> F:
-        setattr(function, _SPEC, policy)
-        return function
-
-    return declare
-
-
-def as_effect(effect: Effect | str | None) -> Effect | None:
-    """Return the effect that a word names."""
-    if effect is None or isinstance(effect, Effect):
-        return effect
-    try:
-        return Effect(effect)
-    except ValueError:
-        raise InvalidInput(f"effect= is 'repeat', 'keyed' or 'once', not {effect!r}") from None
 
 
 @dataclass(slots=True)
@@ -168,18 +64,30 @@ class StepCode:
     aliases: tuple[str, ...]
     simple: bool
     """True for an async function that nothing is declared of and nothing is injected into."""
+    lasting: bool
+    """False where no result of its own type could be stored."""
 
     def check(self, policy: Policy) -> None:
         """Refuse what cannot be asked of this function.
 
         Raises:
-            InvalidInput: it owes a sign of life and has no way to give one.
+            InvalidInput: it owes a sign of life and has no way to give one, or can never be in doubt.
         """
+        refuse_doubt(policy, policy.effect or self.policy.effect, self.name)
         if policy.heartbeat is not None and self.inject != "step":
             raise InvalidInput(
                 f"heartbeat= is for a function that can beat: let the first parameter of {self.name or 'it'} be "
                 "`step: hf.Step[...]`, and call step.beat()"
             )
+
+    def refuse(self, said: Policy | None) -> None:
+        """Refuse to perform what has no result that lasts, unless the call says what comes back.
+
+        Raises:
+            InvalidValue: the effect would happen, and nothing could be known of it.
+        """
+        if said is None or said.returns is None:
+            refuse_unstorable(f"step {self.name or 'without a name'} returns", self.own_codec.annotation)
 
     def input_form(self, args: Sequence[Any], keywords: dict[str, Any]) -> dict[str, Any]:
         """Return the named arguments, as given."""
@@ -220,6 +128,8 @@ def _result_type(annotation: Any) -> Any:
 
 @functools.lru_cache(maxsize=4096)
 def _step_code(function: Callable[..., Any]) -> StepCode:
+    if isinstance(function, Durable):
+        raise InvalidInput(f"{function.name} is a durable function, whose run is of its own: use ctx.run, not ctx.step")
     target = function if inspect.isroutine(function) else getattr(function, "__call__", function)  # noqa: B004
     hints = _hints(target)
     try:
@@ -230,8 +140,9 @@ def _step_code(function: Callable[..., Any]) -> StepCode:
     if inject is not None:
         parameters = parameters[1:]
     name = getattr(function, "__name__", type(function).__name__)
-    policy: Policy = getattr(function, _SPEC, _NOTHING_SAID)
+    policy = policy_of(function)
     is_async = inspect.iscoroutinefunction(target)
+    result = policy.returns if policy.returns is not None else _result_type(hints.get("return", Any))
     code = StepCode(
         function=function,
         name="" if name == "<lambda>" and policy.name is None else encode_name(policy.name or name),
@@ -240,9 +151,10 @@ def _step_code(function: Callable[..., Any]) -> StepCode:
         parameters=tuple(p.name for p in parameters if p.kind is not p.VAR_POSITIONAL and p.kind is not p.VAR_KEYWORD),
         variadic=any(p.kind is p.VAR_POSITIONAL for p in parameters) or not parameters,
         policy=policy,
-        own_codec=Codec(policy.returns if policy.returns is not None else _result_type(hints.get("return", Any))),
+        own_codec=Codec(result),
         aliases=policy.aliases,
-        simple=is_async and inject is None and policy is _NOTHING_SAID,
+        simple=is_async and inject is None and policy is NOTHING_SAID,
+        lasting=unstorable(result) is None,
     )
     code.check(policy)
     return code
@@ -269,8 +181,19 @@ def _injected(parameters: list[inspect.Parameter], hints: dict[str, Any]) -> str
     return "step" if hint is Step or get_origin(hint) is Step else None
 
 
-class Durable(Generic[R_co, *Args]):
-    """A function whose runs survive; made by `@hf.durable`. Calling it directly calls the plain function."""
+class OnlyDurable:
+    """Nothing has this type. It stands first in what a verb that starts runs takes, and no other function takes it.
+
+    So a type checker refuses a function that nobody made durable, and knows which arguments may be left out: whatever
+    can be called with those that are given is taken, as of any function.
+    """
+
+
+class Durable(Generic[R_co, P]):
+    """A function whose runs survive; made by `@hf.durable`. Calling it directly calls the plain function.
+
+    As a type it is `hf.Durable[int, [str, bool]]`: the result, and the parameters behind the context; `...` for any.
+    """
 
     def __init__(
         self, function: Callable[..., Awaitable[R_co]], *, name: str | None = None, aliases: Sequence[str] = ()
@@ -280,18 +203,11 @@ class Durable(Generic[R_co, *Args]):
         functools.update_wrapper(self, function)
         self.function = function
         self.name = checked_text("the name", function.__name__ if name is None else name, limits.NAME_BYTES)
-        self.aliases = tuple(checked_text("an alias", one, limits.NAME_BYTES) for one in _several("aliases=", aliases))
-        parameters = list(inspect.signature(function).parameters.values())
-        if not parameters:
-            raise InvalidInput(f"{self.name} needs a first parameter for its context: `ctx: hf.Context`")
-        if any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in parameters):
-            raise InvalidInput(f"{self.name}: a durable function's parameters are named; *args and **kwargs are not")
-        if any(p.kind is p.POSITIONAL_ONLY for p in parameters[1:]):
-            raise InvalidInput(f"{self.name}: a durable function's parameters are named; those before a `/` are not")
-        self.parameters = parameters[1:]
+        self.aliases = tuple(checked_text("an alias", one, limits.NAME_BYTES) for one in several("aliases=", aliases))
+        self.parameters = checked_parameters(function, self.name)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Awaitable[R_co]:
-        return self.function(*args, **kwargs)
+    def __call__(self, ctx: "Context | OnlyDurable", /, *args: P.args, **kwargs: P.kwargs) -> Awaitable[R_co]:
+        return self.function(ctx, *args, **kwargs)
 
     def __repr__(self) -> str:
         return f"<durable {self.name}>"
@@ -313,7 +229,22 @@ class Durable(Generic[R_co, *Args]):
     @functools.cached_property
     def result(self) -> Codec:
         """The codec of what the function returns."""
-        return Codec(_hints(self.function).get("return", Any))
+        annotation = _hints(self.function).get("return", Any)
+        refuse_unstorable(f"{self.name} returns", annotation)
+        return Codec(annotation)
+
+    def check_result(self) -> None:
+        """Refuse a result that could never be stored, as far as the annotation can be read by now.
+
+        Raises:
+            InvalidValue: the function would run to its end for nothing.
+        """
+        try:
+            assert self.result is not None
+        except InvalidValue:
+            raise
+        except InvalidInput:
+            pass  # it names what its module has not defined yet; whoever starts a run looks again
 
     @functools.cached_property
     def _needed(self) -> set[str]:
@@ -344,8 +275,13 @@ class Durable(Generic[R_co, *Args]):
 
     def _refused(self, message: str) -> InvalidInput:
         error = InvalidInput(message)
-        error.hint = f"It takes: {self.name}({', '.join(str(p) for p in self.parameters)})"
+        error.hint = self.form
         return error
+
+    @property
+    def form(self) -> str:
+        """What it takes, for people."""
+        return f"It takes: {self.name}({', '.join(str(p) for p in self.parameters)})"
 
     def encode_input(self, named: dict[str, Any]) -> bytes:
         """Return the stored form of the input, checked to come back as it is.
@@ -375,11 +311,11 @@ class Durable(Generic[R_co, *Args]):
 
 
 @overload
-def durable(function: Callable[[Any, *Args], Awaitable[R]], /) -> Durable[R, *Args]: ...
+def durable(function: Callable[Concatenate[Any, P], Awaitable[R]], /) -> Durable[R, P]: ...
 @overload
 def durable(
     *, name: str | None = None, aliases: Sequence[str] = ()
-) -> Callable[[Callable[[Any, *Args], Awaitable[R]]], Durable[R, *Args]]: ...
+) -> Callable[[Callable[Concatenate[Any, P], Awaitable[R]]], Durable[R, P]]: ...
 def durable(function: Any = None, /, *, name: str | None = None, aliases: Sequence[str] = ()) -> Any:
     """Make an `async def` function durable: its runs go on from their last committed entry.
 

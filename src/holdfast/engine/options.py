@@ -10,7 +10,8 @@ from holdfast.core.retry import Retry
 from holdfast.core.status import Effect
 from holdfast.core.stepkey import encode_name
 from holdfast.engine.branches import Branch
-from holdfast.engine.function import Policy, StepCode, declared
+from holdfast.engine.function import StepCode
+from holdfast.engine.policy import Policy, declared
 
 
 class CallOptions(TypedDict, total=False):

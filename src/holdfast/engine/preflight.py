@@ -127,7 +127,7 @@ class _Judge:
             return {"verdict": Verdict.UNCLEAR, "detail": message_of(error)}
         return _said(rehearsed, same=_code_of(row.run, entries) == self._app.code(function))
 
-    async def _is_others(self, row: RunRow, function: Durable[Any, *tuple[Any, ...]]) -> dict[str, Any] | None:
+    async def _is_others(self, row: RunRow, function: Durable[Any, ...]) -> dict[str, Any] | None:
         """Say why a run would not be given to this program; None where it would."""
         code, need = self._app.code(function), Need.read(row.refused)
         if row.pin and row.code != code:

@@ -50,7 +50,7 @@ Rehearsed = Stopped | Finished | Diverged
 
 
 def rehearse(
-    function: Durable[Any, *tuple[Any, ...]],
+    function: Durable[Any, ...],
     run: RunId,
     entries: Sequence[StoredEntry],
     *,
@@ -72,7 +72,7 @@ def rehearse(
 
 
 def rehearse_here(
-    function: Durable[Any, *tuple[Any, ...]],
+    function: Durable[Any, ...],
     run: RunId,
     entries: Sequence[StoredEntry],
     *,
@@ -184,7 +184,7 @@ class _Script:
         return done
 
 
-async def _rehearse(function: Durable[Any, *tuple[Any, ...]], script: _Script, secrets: Secrets | None) -> Rehearsed:
+async def _rehearse(function: Durable[Any, ...], script: _Script, secrets: Secrets | None) -> Rehearsed:
     lease = Lease(script.row, _NOBODY, Fence(1), "started")
     drive = Drive(cast(Store, script), lease, Surroundings(secrets=secrets, log=SILENT), script.row.code, "rehearsal")
     drive.replay, drive.waits, drive.catching = _Lenient(script), _NoWaits(drive), _Standstill(drive)

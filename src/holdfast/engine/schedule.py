@@ -39,7 +39,7 @@ class Schedule:
     """What `App.schedule` declared, checked."""
 
     name: str
-    function: Durable[Any, *tuple[Any, ...]]
+    function: Durable[Any, ...]
     cron: Cron
     tz: str
     args: tuple[Any, ...] = ()
@@ -87,7 +87,7 @@ def written(tick: datetime) -> str:
 
 
 def declare(
-    function: Durable[Any, *tuple[Any, ...]], cron: str, *, name: str | None, tz: str, missed: str, overlap: str,
+    function: Durable[Any, ...], cron: str, *, name: str | None, tz: str, missed: str, overlap: str,
     args: tuple[Any, ...],
 ) -> Schedule:  # fmt: skip
     """Return a schedule, checked.

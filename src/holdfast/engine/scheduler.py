@@ -27,7 +27,7 @@ class Begin(Protocol):
     """Starts a run, or finds the one that the key belongs to."""
 
     async def __call__(
-        self, what: Durable[Any, *tuple[Any, ...]], named: dict[str, Any], /, *, key: tuple[str, ...],
+        self, what: Durable[Any, ...], named: dict[str, Any], /, *, key: tuple[str, ...],
         labels: Mapping[str, str],
     ) -> RunId: ...  # fmt: skip
 

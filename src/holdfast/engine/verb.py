@@ -229,7 +229,7 @@ class Verb:
     # Children
 
     async def spawn(
-        self, what: Durable[Any, *tuple[Any, ...]], body: bytes, labels: Mapping[str, str], budget: Budget | None
+        self, what: Durable[Any, ...], body: bytes, labels: Mapping[str, str], budget: Budget | None
     ) -> RunId:
         """Create a child in the commit that records it."""
         match self._answer:
@@ -246,7 +246,7 @@ class Verb:
         return known
 
     async def _create(
-        self, what: Durable[Any, *tuple[Any, ...]], body: bytes, labels: Mapping[str, str], budget: Budget | None
+        self, what: Durable[Any, ...], body: bytes, labels: Mapping[str, str], budget: Budget | None
     ) -> RunId:
         drive = self._drive
         row = drive.lease.row

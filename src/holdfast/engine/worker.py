@@ -111,7 +111,7 @@ class Worker:
             self._only.add(run)
             self._space.set()
 
-    def _adopt(self, code: Durable[Any, *tuple[Any, ...]], child: RunId) -> None:
+    def _adopt(self, code: Durable[Any, ...], child: RunId) -> None:
         """Let a narrowed worker drive the children of its runs too, whose code nobody has named to it."""
         if self._only is not None:
             if self._app.get(code.name) is None:

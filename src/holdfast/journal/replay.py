@@ -68,6 +68,11 @@ class GivenUp(Struct, frozen=True):
     attempts: int
 
 
+def given_up(why: str, note: str | None) -> str:
+    """Return why nobody knows, with what was tried to find out."""
+    return why if note is None else f"{why} ({note})"
+
+
 class Reopened(Struct, frozen=True):
     """It is known that the step did not happen: another attempt may be made."""
 
@@ -275,7 +280,7 @@ class Replay:
             case "not_done":
                 record.answer = Reopened(attempt)
             case _:
-                record.answer = GivenUp(record.why, attempt)
+                record.answer = GivenUp(given_up(record.why, entry.note), attempt)
 
     def _fork(self, entry: e.RunForked) -> None:
         """Take back what is not the fork's: what the base waited for, asked, spawned, or left without an outcome."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar, TypeVarTuple
 from holdfast.core.errors import InvalidInput
 from holdfast.core.retry import checked_seconds
 from holdfast.engine.app import App
-from holdfast.engine.function import Durable
+from holdfast.engine.function import Durable, OnlyDurable
 from holdfast.testing.life import Ended
 from holdfast.testing.outside import Answers, outside
 from holdfast.testing.process_stage import ProcessStage
@@ -35,7 +35,7 @@ class Survived:
 
 
 async def every_crash(
-    what: Durable[R, *Args],
+    what: Callable[[OnlyDurable, *Args], Awaitable[R]],
     /,
     *args: *Args,
     app: App | None = None,

@@ -46,7 +46,7 @@ class ProcessStage:
 
     def __init__(
         self,
-        what: Durable[Any, *tuple[Any, ...]],
+        what: Durable[Any, ...],
         args: Sequence[Any],
         app: App,
         others: Outside,
@@ -100,7 +100,7 @@ class ProcessStage:
         )
 
 
-async def _create(folder: Path, what: Durable[Any, *tuple[Any, ...]], args: Sequence[Any], app: App) -> RunId:
+async def _create(folder: Path, what: Durable[Any, ...], args: Sequence[Any], app: App) -> RunId:
     store = await SqliteStore.open(str(folder / "store.db"), clock=MovingClock())
     try:
         return await create(store, what, args, app)

@@ -25,9 +25,7 @@ class Replayed:
     """The step key at which what is recorded ends; None when the code came to its own end."""
 
 
-def replay(
-    what: Durable[Any, *tuple[Any, ...]] | App, archive: str | os.PathLike[str] | Iterable[bytes]
-) -> Sequence[Replayed]:
+def replay(what: Durable[Any, ...] | App, archive: str | os.PathLike[str] | Iterable[bytes]) -> Sequence[Replayed]:
     """Run today's code over every run of an archive, given as a file or as its lines, and perform nothing.
 
     A run that has ended must end alike; one that was under way is followed to where it was left.
@@ -40,7 +38,7 @@ def replay(
     return [_replay(what, archived) for archived in _runs(archive)]
 
 
-def _replay(what: Durable[Any, *tuple[Any, ...]] | App, archived: ArchivedRun) -> Replayed:
+def _replay(what: Durable[Any, ...] | App, archived: ArchivedRun) -> Replayed:
     name = archived.row.name
     function = what.get(name) if isinstance(what, App) else what if what.name == name else None
     if function is None:

@@ -20,7 +20,7 @@ KEY: Final = "every-crash"
 Played = tuple[Ended, Sequence[Lived]]
 
 
-async def create(store: Store, what: Durable[Any, *tuple[Any, ...]], args: Sequence[Any], app: App) -> RunId:
+async def create(store: Store, what: Durable[Any, ...], args: Sequence[Any], app: App) -> RunId:
     """Write the run that every trial begins with, so that all have the same id, keys and chance."""
     run = await Runtime(store, app, concurrency=1).start(what, *args, key=KEY)
     return run.id
@@ -30,7 +30,7 @@ class MemoryStage:
     """Trials of one program, one after the other."""
 
     def __init__(
-        self, what: Durable[Any, *tuple[Any, ...]], args: Sequence[Any], app: App, others: Outside, *, seconds: float
+        self, what: Durable[Any, ...], args: Sequence[Any], app: App, others: Outside, *, seconds: float
     ) -> None:
         self._app, self._others, self._seconds = app, others, seconds
         self._origin = MemoryStore(clock=MovingClock())
