@@ -78,8 +78,7 @@ class Outbox:
         item = _Item(entries, change, guarded, heard, rest)
         self._queue.append(item)
         if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._flush(), name="holdfast outbox")
-            self.clear = False
+            self._begin()
         return item.future
 
     def _hold(self) -> None:
@@ -112,8 +111,12 @@ class Outbox:
         self._held = False
         self._look()
         if self._queue and self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._flush(), name="holdfast outbox")
-            self.clear = False
+            self._begin()
+
+    def _begin(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._flush(), name="holdfast outbox")
+        self._task.add_done_callback(self._flushed)
+        self.clear = False
 
     async def _flush(self) -> None:
         try:
@@ -123,6 +126,12 @@ class Outbox:
         finally:
             self._task = None
             self._look()
+
+    def _flushed(self, task: "asyncio.Task[None]") -> None:
+        """Fail what nobody writes any more: whoever waits for it cannot be cancelled, and would wait for ever."""
+        if task.cancelled():
+            left, self._queue = self._queue, []
+            _fail(left, asyncio.CancelledError())
 
     def _next_batch(self) -> list[_Item]:
         """Take all that waits, up to the first that may be refused."""
@@ -149,9 +158,7 @@ class Outbox:
                 *entries, change=last.change, guarded=last.guarded, heard=last.heard, **rest
             )
         except BaseException as error:
-            for item in batch:
-                if not item.future.done():
-                    item.future.set_exception(error)
+            _fail(batch, error)
             if not isinstance(error, Exception):
                 raise
             return
@@ -165,3 +172,9 @@ class Outbox:
         for item in batch:
             if not item.future.done():
                 item.future.set_result(outcome)
+
+
+def _fail(items: Sequence[_Item], error: BaseException) -> None:
+    for item in items:
+        if not item.future.done():
+            item.future.set_exception(error)
