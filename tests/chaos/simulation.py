@@ -20,11 +20,15 @@ def campaign(seed: int, wanted: int, tick: Tick) -> Result:
     seeds = [f"{seed}/{number}" for number in range(wanted)]
     parts = [seeds[first : first + _AT_ONCE] for first in range(0, wanted, _AT_ONCE)]
     with ProcessPoolExecutor(2, mp_context=get_context("forkserver")) as pool:
-        for done in as_completed([pool.submit(play, part) for part in parts]):
-            counts, failures = done.result()
-            shared.done(counts["interleavings"], None, **counts)
-            for failure in failures:
-                shared.done(0, failure, broken=1)
+        try:
+            for done in as_completed([pool.submit(play, part) for part in parts]):
+                counts, failures = done.result()
+                shared.done(counts["interleavings"], None, **counts)
+                for failure in failures:
+                    shared.done(0, failure, broken=1)
+        except BaseException:
+            pool.shutdown(cancel_futures=True)  # who was told to stop does not play the rest
+            raise
     shared.result.seconds = time.monotonic() - started
     return shared.result
 
