@@ -60,4 +60,7 @@ def _kind(function: Callable[..., Any], parameter: inspect.Parameter) -> bool | 
         return None
     if issubclass(kind, Context):
         return True
-    return None if issubclass(Context, kind) else False
+    try:
+        return None if issubclass(Context, kind) else False
+    except TypeError:
+        return None  # a TypedDict or a Protocol of attributes, which classes cannot be compared with
