@@ -13,7 +13,7 @@ from holdfast.store.postgres import PostgresStore
 from holdfast.store.protocol import Store
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.value import Committed, Granted, Lease, Queued
-from holdfast.testing.contract.story import Pen, a_lease
+from holdfast.testing.contract.story import Pen, a_lease, a_worker
 from tests.rigs.server import plain
 
 STEP = "0/call#1"
@@ -134,6 +134,21 @@ async def test_who_gives_out_slots_waits_for_who_is_doing_so(postgres_address: s
         await other.commit()
     assert await asking == Granted()
     await store.close()
+
+
+async def test_a_queue_that_the_dead_have_left_is_in_nobodys_way(stores: list[Store]) -> None:
+    """However long: one worker had hundreds of runs that waited for a slot, and all of them went with it."""
+    store, other = stores
+    limit, worker = Limit("one", at_once=1), await a_worker(store)
+    dead = await asyncio.gather(*(a_lease(store, worker) for _ in range(600)))
+    turns = [await store.acquire(dead[0], STEP, limit)]
+    turns += await asyncio.gather(*(store.acquire(lease, STEP, limit) for lease in dead[1:]))
+    assert [isinstance(turn, Granted) for turn in turns] == [True] + 599 * [False]
+    await other.void(worker, why="killed")
+    lease = await a_lease(other)
+    await granted(other, lease, limit)
+    (row,) = await other.limits()
+    assert (row.held, row.queued) == (1, 0)
 
 
 async def test_the_rate_is_one_for_all_processes(stores: list[Store]) -> None:
