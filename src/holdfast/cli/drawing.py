@@ -107,15 +107,29 @@ def _process(
         anew = "nothing was recorded: it begins again" if process.begins else "no step had an outcome: it goes on"
         said = kept if process.replayed else anew
         yield _bar() + mark("↻", "cyan") + Text(said, style="cyan")
-    body = process.acts[:-1] if process.end in ("finished", "parked") else process.acts
-    told = [act for act in body if act.effect is not None or line_of(act.entry) is not None]
-    for act in _shortened(told, everything=everything):
+    for act in _shortened(list(_told(process)), everything=everything):
         yield _bar() + (_line(act, columns, process) if isinstance(act, Act) else act)
     yield _end(process, dead=dead)
-    last = process.acts[-1].entry if process.acts else None
+    last = process.ending.entry if process.ending is not None else None
     if isinstance(last, ev.RunFinished) and last.error is not None and last.error.traceback is not None:
         for line in last.error.traceback.splitlines()[-_MOST_FRAMES:]:
             yield Text(f"    {shown(line)}", style="dim")
+
+
+def _told(process: Process) -> Iterator[Act]:
+    """Yield what has a line of its own: a rest between others only if nothing there has told what it waits for."""
+    known: set[str] = set()
+    for act in process.acts:
+        if act is process.ending or (act.effect is None and line_of(act.entry) is None):
+            continue
+        if isinstance(act.entry, ev.RunParked):
+            waits = {wait.step for wait in act.entry.waits} if act.entry.status is Status.WAITING else set()
+            if waits and waits <= known:
+                continue
+            known |= waits
+        elif act.step is not None:
+            known.add(act.step)
+        yield act
 
 
 def _inbox(signals: Sequence[SignalInfo]) -> Iterator[Text]:
@@ -152,7 +166,7 @@ def _shortened(acts: Sequence[Act], *, everything: bool) -> Iterator[Act | Text]
 
 def _line(act: Act, columns: Columns, process: Process) -> Text:
     """Return an act's line in columns: sign, step, effect, time, and what there is to say."""
-    if act.step is None:
+    if act.step is None or isinstance(act.entry, ev.RunParked):
         return line_of(act.entry) or Text(act.entry.type)
     if act.effect is None:
         sign, said = _said_of_wait(act)
@@ -202,7 +216,7 @@ def _said(act: Act, process: Process) -> tuple[str, str, str]:
 def _end(process: Process, *, dead: bool) -> Text:
     lasted = duration(process.ended_at - process.began_at)
     corner = mark("╰", "dim")
-    last = process.acts[-1].entry if process.acts else None
+    last = process.ending.entry if process.ending is not None else None
     match process.end, last:
         case "finished", ev.RunFinished() as finished:
             style = ENDINGS.get(finished.status, "")
