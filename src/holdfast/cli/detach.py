@@ -28,7 +28,7 @@ def delay_of(text: str | None) -> float | None:
 
 
 async def start_detached(
-    surface: Surface, target: Target, named: dict[str, Any], *, written: str, delay: float | None, **rest: Any
+    surface: Surface, target: Target, named: dict[str, Any], *, delay: float | None, **rest: Any
 ) -> int:
     """Create the run, or find the one that its key belongs to, and tell its id; nothing of it is performed here."""
     function = target.function
@@ -49,7 +49,7 @@ async def start_detached(
         said = f"the key belongs to this run, which is {info.status}"
     else:
         due = f"due in {duration(int(delay * 1e6))}" if delay else "queued"
-        serve = f"no worker is running: `{surface.command('worker', written)}` takes it up"
+        serve = f"no worker is running: `{surface.command('worker', target.served_as)}` takes it up"
         said = f"{shown(function.name)} is {due}; {follow_up(working) if working else serve}"
     surface.say(mark("✓", "green") + Text(said))
     return Exit.FINE

@@ -109,7 +109,7 @@ def run(surface: Surface, *, target: str, input_: str | None, **written: Any) ->
             named = _read(surface, asked, program, input_)
         if asked.detach:
             with redirect_stdout(out):
-                return asyncio.run(start_detached(surface, program, named, written=target, **asked.options))
+                return asyncio.run(start_detached(surface, program, named, **asked.options))
         going = Going(surface, asked, program, named)
         try:
             info = asyncio.run(going.drive())
