@@ -11,13 +11,14 @@ import msgspec
 from rich.text import Text
 
 from holdfast.cli.exits import Exit
+from holdfast.cli.listing import listing
 from holdfast.cli.store import open_client
 from holdfast.cli.surface import Surface, as_json, brief, shown
 from holdfast.cli.wording import between, clock, duration
 from holdfast.client.protocol import Question
 
 _MOST_ARGS: Final = 300
-_HEAD: Final = ("QUESTION", "OF", "AGE", "EXPIRES", "")
+_HEAD: Final = ("QUESTION", "OF", "AGE", "EXPIRES", "ASKS")
 
 
 async def list_questions(surface: Surface) -> int:
@@ -43,18 +44,13 @@ async def list_questions(surface: Surface) -> int:
 
 def _draw(surface: Surface, questions: Sequence[Question]) -> None:
     now = datetime.now(UTC)
-    rows: list[tuple[str, ...]] = [_HEAD] if not surface.quiet else []
+    rows = []
     for question in questions:
         ends = clock(question.expires_at, now) if question.expires_at is not None else "-"
         age = duration(between(question.asked_at, now))
-        rows.append((question.id, shown(question.name), age, ends, shown(question.text)))
-    widths = [max(len(row[column]) for row in rows) for column in range(4)]
-    for row in rows:
-        line = Text("  ".join(cell.ljust(width) for cell, width in zip(row[:4], widths, strict=False)) + "  ")
-        line.append(row[4])
-        line.rstrip()
-        line.truncate(max(surface.out.width, widths[0]), overflow="ellipsis")
-        surface.out.print(line if row is not _HEAD else Text(line.plain, style="dim"), soft_wrap=True)
+        rows.append([Text(cell) for cell in (question.id, shown(question.name), age, ends, shown(question.text))])
+    for line in listing(_HEAD, rows, surface.out.width, quiet=surface.quiet):
+        surface.out.print(line, soft_wrap=True)
 
 
 def lines_of(question: Question) -> Iterator[Text]:
