@@ -106,6 +106,25 @@ def test_what_the_question_lets_be_changed_can_be_changed(asking: Shell) -> None
     assert asking("run", "asking.py:buy", "tea", "--key", "k").value == "5 by bob"
 
 
+@pytest.mark.parametrize("args", ["cents=3", "[3]", "{cents: 3}"])
+def test_changes_that_are_no_object_are_refused_with_one_that_is_taken(asking: Shell, args: str) -> None:
+    """The hint has the question's own values, and whoever copies it is not refused again."""
+    question = asked(asking)
+    ran = asking("answer", question, "--yes", "--args", args)
+    assert ran.status == 2
+    command = ran.err.splitlines()[-1].strip()
+    assert command == changing(question).strip()
+    assert asking.copied(command).status == 0
+
+
+def test_changes_to_what_cannot_be_changed_are_told_to_be_left_out(asking: Shell) -> None:
+    """A question without arguments has no object that would be taken."""
+    [one, _] = asking("run", "asking.py:both", "--json").error["questions"]
+    ran = asking("answer", one["id"], "--yes", "--args", "cents=3")
+    assert ran.status == 2
+    assert "This question lets nothing be changed: leave out --args." in ran.err
+
+
 def test_without_a_question_those_that_are_open_are_listed(asking: Shell) -> None:
     """The list has what is needed to answer, for people and for programs; `ls --questions` is the same list."""
     assert "no open questions" in (asking("run", "program.py:count", "1"), asking("answer"))[1].err

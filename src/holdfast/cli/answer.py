@@ -12,8 +12,8 @@ from holdfast.cli.completion import complete_question
 from holdfast.cli.control import follow_up, is_worked
 from holdfast.cli.exits import Exit
 from holdfast.cli.lines import mark
-from holdfast.cli.options import by_option, common, json_of
-from holdfast.cli.questions import decide, list_questions
+from holdfast.cli.options import by_option, common
+from holdfast.cli.questions import changes_of, decide, list_questions
 from holdfast.cli.saying import by as by_whom
 from holdfast.cli.store import find_run, open_client
 from holdfast.cli.surface import Surface, brief
@@ -49,16 +49,16 @@ async def answer(
         if question is not None or shown is not None:
             raise click.UsageError("a token names what it answers: leave out QUESTION and --shown")
         text = sys.stdin.readline().strip() if token == "-" else token
-        return await answer_token(surface, text, yes=yes, value=value, args=_changes(args), by=by, note=note)
+        return await answer_token(surface, text, yes=yes, value=value, args=args, by=by, note=note)
     if value is not None:
         raise click.UsageError("--value goes with --token; a question is answered by --yes or --no")
     if question is None:
         if yes is not None or args is not None:
             raise click.UsageError("name the question to answer; `holdfast answer` alone lists them")
         return await list_questions(surface)
-    changed = _changes(args)
     async with open_client(surface.store) as client:
         asked = await _find(client, question)
+        changed = changes_of(surface, args, asked)
         if shown is not None and shown != asked.shown:
             raise Conflict(f"question {asked.id} shows something else", run=asked.run, hint="Look at it again.")
         decided = decide(surface, asked, yes)
@@ -88,13 +88,6 @@ def _decision(agreed: bool, declined: bool) -> bool | None:
 
 def _new(changed: Mapping[str, Any] | None) -> Iterable[tuple[str, Any]]:
     return changed.items() if changed is not None else ()
-
-
-def _changes(text: str | None) -> Mapping[str, Any] | None:
-    changed = json_of("--args", text) if text is not None else None
-    if changed is not None and not isinstance(changed, dict):
-        raise InvalidInput("--args is an object of what to change, such as '{\"cents\": 700}'")
-    return changed
 
 
 async def _find(client: Client, text: str) -> Question:

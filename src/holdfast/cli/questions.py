@@ -2,7 +2,7 @@
 
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -16,6 +16,7 @@ from holdfast.cli.store import open_client
 from holdfast.cli.surface import Surface, as_json, brief, shown
 from holdfast.cli.wording import between, clock, duration
 from holdfast.client.protocol import Question
+from holdfast.core.errors import InvalidInput
 
 _MOST_ARGS: Final = 300
 _HEAD: Final = ("QUESTION", "OF", "AGE", "EXPIRES", "ASKS")
@@ -81,6 +82,31 @@ def changing(surface: Surface, question: Question) -> Sequence[str]:
     args = as_json(question.args).decode()
     words = shlex.quote(args) if len(args) <= _MOST_ARGS else "JSON"
     return [f"{surface.command('answer', question.id)} --yes --args {words}"]
+
+
+def changes_of(surface: Surface, text: str | None, question: Question | None) -> Mapping[str, Any] | None:
+    """Return the changes that were written by `--args`; a token may be for no question.
+
+    Raises:
+        InvalidInput: they are no object; the hint has one that the question takes.
+    """
+    if text is None:
+        return None
+    try:
+        changed = msgspec.json.decode(text)
+    except msgspec.MsgspecError as error:
+        refused = InvalidInput(f"--args is not JSON: {error}")
+    else:
+        if isinstance(changed, dict):
+            return changed
+        refused = InvalidInput("--args is an object of what to change")
+    ways = changing(surface, question) if question is not None else []
+    refused.hint = "This question lets nothing be changed: leave out --args."
+    if ways:
+        refused.hint = f"Give what you change as one object. As it stands:\n  {ways[0]}"
+    elif question is None:
+        refused.hint = "This token is for no question, so there is nothing to change: leave out --args."
+    raise refused
 
 
 def decide(surface: Surface, asked: Question, yes: bool | None) -> bool:
