@@ -9,7 +9,7 @@ import click
 from rich.text import Text
 
 from holdfast.cli.completion import complete_question
-from holdfast.cli.control import follow_up, is_worked
+from holdfast.cli.control import follow_up, outlook
 from holdfast.cli.exits import Exit
 from holdfast.cli.lines import mark
 from holdfast.cli.options import by_option, common
@@ -67,14 +67,14 @@ async def answer(
         except Conflict as error:
             error.hint = f"The first answer stands: `{surface.command('show', asked.run)}` tells what it was."
             raise
-        working = await is_worked(client)
+        then = await outlook(client, asked.run)
     if surface.json:
         told = {"question": asked.id, "run": asked.run, "yes": decided, "args": changed, "shown": asked.shown}
-        surface.value({**told, "by": by, "note": note, "worker": working})
+        surface.value({**told, "by": by, "note": note, "worker": then.working})
         return Exit.FINE
     before = asked.args or {}
     changes = [f", {shown_text(name)} {brief(before.get(name))} → {brief(new)}" for name, new in _new(changed)]
-    said = f"{'yes' if decided else 'no'}{by_whom(by)}{''.join(changes)}; {follow_up(working)}"
+    said = f"{'yes' if decided else 'no'}{by_whom(by)}{''.join(changes)}; {follow_up(then)}"
     surface.say(mark("✓", "green") + Text(said))
     return Exit.FINE
 

@@ -5,7 +5,7 @@ from typing import Any
 import click
 from rich.text import Text
 
-from holdfast.cli.control import follow_up, is_worked
+from holdfast.cli.control import follow_up, outlook
 from holdfast.cli.exits import Exit
 from holdfast.cli.lines import mark
 from holdfast.cli.options import json_of
@@ -26,12 +26,14 @@ async def answer_token(
         changed = changes_of(surface, args, info.question)
         answer = _answer(surface, info, yes, value)
         await client.answer_token(token, answer, args=changed, by=by, note=note)
-        working = await is_worked(client)
+        then = await outlook(client, info.run)
     if surface.json:
-        surface.value({"run": info.run, "step": info.step, "answer": answer, "by": by, "note": note, "worker": working})
+        surface.value(
+            {"run": info.run, "step": info.step, "answer": answer, "by": by, "note": note, "worker": then.working}
+        )
         return Exit.FINE
     said = f"signal {shown(info.signal)}" if info.signal is not None else "yes" if answer else "no"
-    surface.say(mark("✓", "green") + Text(f"{said}{by_whom(by)}; {follow_up(working)}"))
+    surface.say(mark("✓", "green") + Text(f"{said}{by_whom(by)}; {follow_up(then)}"))
     return Exit.FINE
 
 
