@@ -121,3 +121,20 @@ def test_a_time_without_a_zone_is_told_with_the_one_that_was_assumed(shell: Shel
         "deadline=2040-01-31T18:00+01:00 (CET, your own zone)" in shell("raise", run, "deadline=2040-01-31T18:00").err
     )
     assert "your own zone" not in shell("raise", run, "deadline=2041-01-31T18:00+01:00").err
+
+
+@pytest.mark.usefixtures("berlin")
+def test_a_deadline_that_has_passed_is_told_in_local_time(shell: Shell) -> None:
+    """As every other time for people; for machines it stays in UTC."""
+    ran = shell("run", "program.py:count", "1", "--key", "k", "--budget", "deadline=2000-01-01T00:00Z")
+    for said in (ran.err, shell("ls").out, shell("show", "k").out):
+        assert "it was 2000-01-01 01:00:00" in said
+        assert "+00:00" not in said
+    assert shell("ls", "--json").value["reason"] == "deadline: it was 2000-01-01T00:00:00+00:00"
+
+
+def test_one_more_step_is_one(shell: Shell) -> None:
+    """As people count."""
+    run = used_up(shell)
+    shell("raise", run, "steps=1", "--by", "ann")
+    assert "+ 1 more step, by ann" in shell("run", "program.py:count", "1", "5", "--key", "k").err

@@ -143,12 +143,22 @@ def test_cancel_ends_a_run_and_its_clean_up_is_performed(waiting: Shell) -> None
     assert waiting("cancel", "--key", "k", "--reason", "storm", "--by", "ada").status == 0
     ran = started.end()
     assert ran.status == 1
-    assert "is cancelled: cancelled: storm" in ran.err
+    assert "is cancelled: storm\n" in ran.err
     assert waiting.ledger() == ["give back boat"]
     drawn = waiting("show", "--key", "k").out
     assert "│ ■ its end was asked for, by ada: storm" in drawn
     assert re.search(r"│ ✗ receive#1 +[\d.]+ m?s  left, since the run shall end\n", drawn)
-    assert "╰ ■ cancelled: cancelled: storm" in drawn
+    assert "╰ ■ cancelled: storm\n" in drawn
+
+
+def test_a_cancel_without_a_reason_is_said_in_one_word(waiting: Shell) -> None:
+    """Where nobody said why, the status is all that there is to say."""
+    run = rented(waiting)
+    waiting("cancel", run)
+    ran = waiting("run", "waiting.py:rent", "boat", "--key", "k")
+    assert f"run {run} is cancelled\n" in ran.err
+    assert "╰ ■ cancelled\n" in waiting("show", run).out
+    assert waiting("ls", "-q").out.count("cancelled") == 1
 
 
 @pytest.mark.parametrize("command", ["signal", "cancel", "pause", "resume", "retry"])

@@ -8,10 +8,10 @@ from typing import Any, Final, NamedTuple
 from rich.text import Text
 
 from holdfast import events as ev
-from holdfast.cli.lines import ENDINGS, doubt, failure, line_of, mark, reason, resolution
+from holdfast.cli.lines import ENDINGS, doubt, failure, line_of, mark, resolution
 from holdfast.cli.picture import Act, Picture, Process
 from holdfast.cli.questions import changing
-from holdfast.cli.saying import resting
+from holdfast.cli.saying import ending, resting
 from holdfast.cli.surface import Surface, brief, shown
 from holdfast.cli.table import COLOURS
 from holdfast.cli.wording import between, clock, counted, duration, step_name
@@ -55,7 +55,7 @@ def draw_run(
         yield Text("")
         yield from _process(process, before, columns, everything=everything, dead=dead)
         before = process
-    yield from _inbox(signals)
+    yield from _inbox(signals, ended=info.status.terminal)
     yield from _advice(surface, info, picture, asked, dead=dead)
 
 
@@ -132,13 +132,14 @@ def _told(process: Process) -> Iterator[Act]:
         yield act
 
 
-def _inbox(signals: Sequence[SignalInfo]) -> Iterator[Text]:
+def _inbox(signals: Sequence[SignalInfo], *, ended: bool) -> Iterator[Text]:
     """Yield what was sent and waits, each name once."""
     names = Counter(signal.name for signal in signals)
     if names:
         yield Text("")
     for name, number in names.items():
-        said = f"{counted(number, 'signal')} {shown(repr(name))} in the inbox, which nobody has received yet"
+        nobody = "nobody received" if ended else "nobody has received yet"
+        said = f"{counted(number, 'signal')} {shown(repr(name))} in the inbox, which {nobody}"
         yield mark("!", "yellow") + Text(said, style="yellow")
 
 
@@ -220,7 +221,11 @@ def _end(process: Process, *, dead: bool) -> Text:
     match process.end, last:
         case "finished", ev.RunFinished() as finished:
             style = ENDINGS.get(finished.status, "")
-            return corner + mark("■", style) + Text(f"{finished.status}{reason(finished)}", style=style)
+            return (
+                corner
+                + mark("■", style)
+                + Text(f"{finished.status}{ending(finished.status, finished.reason)}", style=style)
+            )
         case "parked", ev.RunParked() as parked:
             return corner + mark("‖", "yellow") + Text(f"rests: {resting(parked)}", style="yellow")
         case "working", _ if not dead:

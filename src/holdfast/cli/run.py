@@ -19,6 +19,7 @@ from holdfast.cli.exits import Exit
 from holdfast.cli.lines import Stopwatch, line_of, mark
 from holdfast.cli.options import common, labels_of
 from holdfast.cli.questions import ways_of
+from holdfast.cli.saying import ending, waiting
 from holdfast.cli.store import find_run, open_client
 from holdfast.cli.surface import Surface, shown
 from holdfast.cli.target import Target, load_target
@@ -316,12 +317,14 @@ class Going:
             more = "steps=100" if stuck.reason.startswith(STEPS) else "deadline=1h"
             raised = self.surface.command("raise", stuck.id, more)
             hint = f"Raise it, and go on:\n  {raised}\n  {again}"
-            message = f"{who} has used up its budget: {stuck.reason}"
+            reason = stuck.reason if self.surface.json else waiting(stuck.reason)
+            message = f"{who} has used up its budget: {reason}"
             self.surface.fail("budget_exceeded", message, hint=hint, **data, budget=stuck.budget, resume=again)
             return Exit.FAILED
         show = self.surface.command("show", stuck.id)
         verb = "failed" if stuck.status is Status.FAILED else f"is {stuck.status}"
-        self.surface.fail("run_error", f"{who} {verb}: {stuck.reason}", hint=f"What happened:\n  {show}", **data)
+        message = f"{who} {verb}{ending(stuck.status, stuck.reason)}"
+        self.surface.fail("run_error", message, hint=f"What happened:\n  {show}", **data)
         return Exit.FAILED
 
     def _needs_person(self, message: str, first: str, ways: Sequence[str], again: str, data: dict[str, Any]) -> int:
