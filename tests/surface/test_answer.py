@@ -40,6 +40,22 @@ async def order(ctx: hf.Context, item: str) -> list[str]:
 """
 
 
+GIVING = """
+import holdfast as hf
+
+def one() -> int:
+    return 1
+
+@hf.durable
+async def send(ctx: hf.Context) -> int:
+    return await ctx.step(one) + await ctx.step(one)
+
+@hf.durable
+async def parent(ctx: hf.Context) -> int:
+    return await (await ctx.spawn(send, key="mail", budget=hf.Budget(steps=1))).result()
+"""
+
+
 @pytest.fixture
 def asking(shell: Shell) -> Shell:
     """A folder whose program asks."""
@@ -82,6 +98,27 @@ def test_a_run_whose_child_asks_exits_with_6_once_nothing_else_goes_on(asking: S
     yes, _, _, again = [line.strip() for line in ran.err.splitlines() if line.startswith("  holdfast ")]
     assert asking.copied(yes).status == 0
     assert asking.copied(again).value == ["900 by grace", "packed"]
+
+
+def test_show_of_a_parent_prints_what_its_descendants_need(asking: Shell) -> None:
+    """Whoever looks at the run that they started need not look for the one that asks."""
+    question = asking("run", "asking.py:order", "tea", "--key", "k", "--json").error["questions"][0]["id"]
+    drawn = asking("show", "k").out
+    needs = f"\nThose below it need:\n  holdfast answer {question}\n{changing(question)}"
+    assert drawn.endswith(needs)
+    asking("answer", question, "--yes")
+    asking("run", "asking.py:order", "tea", "--key", "k")
+    assert "Those below it need" not in asking("show", "k").out
+
+
+def test_show_of_a_parent_prints_what_raises_its_child(asking: Shell) -> None:
+    """A child that has used up its budget holds its parent up until somebody gives it more."""
+    (asking.folder / "giving.py").write_text(GIVING)
+    asking("run", "giving.py:parent", "--key", "k")
+    shown = asking("show", "k").out
+    child = asking("show", "k", "--json").value["children"][0]["id"]
+    assert shown.endswith(f"\nThose below it need:\n  holdfast raise {child} steps=100\n")
+    assert re.search(rf"▸ =mail +child send {child}\n", shown)
 
 
 def test_what_is_decided_about_is_shown_before_it_is_decided(asking: Shell) -> None:

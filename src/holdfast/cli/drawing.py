@@ -11,14 +11,14 @@ from holdfast import events as ev
 from holdfast.cli.lines import ENDINGS, doubt, failure, line_of, mark, resolution
 from holdfast.cli.picture import Act, Picture, Process
 from holdfast.cli.questions import changing
-from holdfast.cli.saying import ending, resting
+from holdfast.cli.saying import ending, raising, resting
 from holdfast.cli.surface import Surface, brief, shown
 from holdfast.cli.table import COLOURS
 from holdfast.cli.wording import between, clock, counted, duration, step_name
 from holdfast.client.protocol import Question, RunInfo, SignalInfo
 from holdfast.client.serving import LACKING
 from holdfast.client.standing import as_time
-from holdfast.core.budget import DEADLINE, STEPS
+from holdfast.core.budget import DEADLINE
 from holdfast.core.divergence import advice
 from holdfast.core.status import Status
 
@@ -263,8 +263,7 @@ def _ways_on(
         if "forward only" in info.reason:
             yield from ("Or give it to the code that is there:", f"  {surface.command('retry', info.id)}")
     elif info.status is Status.EXHAUSTED:
-        more = "steps=100" if info.reason.startswith(STEPS) else "deadline=1h"
-        yield from ("Raise its budget, and it goes on:", f"  {surface.command('raise', info.id, more)}")
+        yield from ("Raise its budget, and it goes on:", f"  {raising(surface, info.id, info.reason)}")
     elif asked and info.status is Status.WAITING:
         yield "Answer it:" if len(asked) == 1 else "Answer them:"
         for question in asked:

@@ -110,7 +110,10 @@ def _line_of_others(event: Event) -> Text | None:
             style = "green" if event.yes else "yellow"
             return mark("✓" if event.yes else "✗", style) + step_name(event.step) + Text(f"  {decision(event)}")
         case ev.ChildSpawned():
-            return mark("▸", "cyan") + step_name(event.step) + Text(f"  child {event.child}", style="dim")
+            # A step that its author gave a key does not have the function's name.
+            keyed = event.step.rpartition("/")[2].startswith("=")
+            said = f"  child {shown(event.name)} {event.child}" if keyed else f"  child {event.child}"
+            return mark("▸", "cyan") + step_name(event.step) + Text(said, style="dim")
         case ev.ChildSettled():
             style, sign = ENDINGS.get(event.status, ""), "✓" if event.status is Status.COMPLETED else "✗"
             why = f": {shown(event.error.message)}" if event.error is not None else ""

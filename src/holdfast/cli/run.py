@@ -19,13 +19,12 @@ from holdfast.cli.exits import Exit
 from holdfast.cli.lines import Stopwatch, line_of, mark
 from holdfast.cli.options import common, labels_of
 from holdfast.cli.questions import ways_of
-from holdfast.cli.saying import ending, waiting
+from holdfast.cli.saying import ending, raising, waiting
 from holdfast.cli.store import find_run, open_client
 from holdfast.cli.surface import Surface, shown
 from holdfast.cli.target import Target, load_target
 from holdfast.cli.wording import between, counted, duration
 from holdfast.client.protocol import Client, Question, RunInfo
-from holdfast.core.budget import STEPS
 from holdfast.core.errors import InvalidInput, NotFound, StoreUnavailable
 from holdfast.core.ids import RunId
 from holdfast.core.status import Effect, Status
@@ -314,8 +313,7 @@ class Going:
             message = f"{who} waits for an answer: {'; '.join(question.text for question in self._asked)}"
             return self._needs_person(message, "Answer it:", ways, again, data)
         if stuck.status is Status.EXHAUSTED:
-            more = "steps=100" if stuck.reason.startswith(STEPS) else "deadline=1h"
-            raised = self.surface.command("raise", stuck.id, more)
+            raised = raising(self.surface, stuck.id, stuck.reason)
             hint = f"Raise it, and go on:\n  {raised}\n  {again}"
             reason = stuck.reason if self.surface.json else waiting(stuck.reason)
             message = f"{who} has used up its budget: {reason}"

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from holdfast import events as ev
-from holdfast.cli.surface import brief, shown
+from holdfast.cli.surface import Surface, brief, shown
 from holdfast.cli.wording import clock, duration
 from holdfast.client.standing import as_time
 from holdfast.core.budget import DEADLINE, STEPS
@@ -40,6 +40,11 @@ def change_of_budget(event: ev.BudgetChanged) -> str:
             said.append(f"{move.spent:,} {move.channel} that its children hold are charged")
     _, _, why = event.why.partition(": ")
     return f"{', '.join(said)}{by(event.by)}{f': {shown(why)}' if why else ''}"
+
+
+def raising(surface: Surface, run: str, reason: str) -> str:
+    """Return the command that gives an exhausted run more of what it has used up."""
+    return surface.command("raise", run, "steps=100" if reason.startswith(STEPS) else "deadline=1h")
 
 
 def _unit(move: BudgetMove) -> str:
