@@ -40,6 +40,22 @@ async def order(ctx: hf.Context, item: str) -> list[str]:
 """
 
 
+GIVING = """
+import holdfast as hf
+
+def one() -> int:
+    return 1
+
+@hf.durable
+async def send(ctx: hf.Context) -> int:
+    return await ctx.step(one) + await ctx.step(one)
+
+@hf.durable
+async def parent(ctx: hf.Context) -> int:
+    return await (await ctx.spawn(send, key="mail", budget=hf.Budget(steps=1))).result()
+"""
+
+
 @pytest.fixture
 def asking(shell: Shell) -> Shell:
     """A folder whose program asks."""
@@ -84,6 +100,27 @@ def test_a_run_whose_child_asks_exits_with_6_once_nothing_else_goes_on(asking: S
     assert asking.copied(again).value == ["900 by grace", "packed"]
 
 
+def test_show_of_a_parent_prints_what_its_descendants_need(asking: Shell) -> None:
+    """Whoever looks at the run that they started need not look for the one that asks."""
+    question = asking("run", "asking.py:order", "tea", "--key", "k", "--json").error["questions"][0]["id"]
+    drawn = asking("show", "k").out
+    needs = f"\nThose below it need:\n  holdfast answer {question}\n{changing(question)}"
+    assert drawn.endswith(needs)
+    asking("answer", question, "--yes")
+    asking("run", "asking.py:order", "tea", "--key", "k")
+    assert "Those below it need" not in asking("show", "k").out
+
+
+def test_show_of_a_parent_prints_what_raises_its_child(asking: Shell) -> None:
+    """A child that has used up its budget holds its parent up until somebody gives it more."""
+    (asking.folder / "giving.py").write_text(GIVING)
+    asking("run", "giving.py:parent", "--key", "k")
+    shown = asking("show", "k").out
+    child = asking("show", "k", "--json").value["children"][0]["id"]
+    assert shown.endswith(f"\nThose below it need:\n  holdfast raise {child} steps=100\n")
+    assert re.search(rf"▸ =mail +child send {child}\n", shown)
+
+
 def test_what_is_decided_about_is_shown_before_it_is_decided(asking: Shell) -> None:
     """Text, what is shown and what may be changed stand there, with the run that asks."""
     question = asked(asking)
@@ -104,6 +141,25 @@ def test_what_the_question_lets_be_changed_can_be_changed(asking: Shell) -> None
     assert asking("answer", question, "--yes", "--args", "[1]").status == 2
     assert asking("answer", question, "--yes", "--args", '{"cents": 5}', "--by", "bob").status == 0
     assert asking("run", "asking.py:buy", "tea", "--key", "k").value == "5 by bob"
+
+
+@pytest.mark.parametrize("args", ["cents=3", "[3]", "{cents: 3}"])
+def test_changes_that_are_no_object_are_refused_with_one_that_is_taken(asking: Shell, args: str) -> None:
+    """The hint has the question's own values, and whoever copies it is not refused again."""
+    question = asked(asking)
+    ran = asking("answer", question, "--yes", "--args", args)
+    assert ran.status == 2
+    command = ran.err.splitlines()[-1].strip()
+    assert command == changing(question).strip()
+    assert asking.copied(command).status == 0
+
+
+def test_changes_to_what_cannot_be_changed_are_told_to_be_left_out(asking: Shell) -> None:
+    """A question without arguments has no object that would be taken."""
+    [one, _] = asking("run", "asking.py:both", "--json").error["questions"]
+    ran = asking("answer", one["id"], "--yes", "--args", "cents=3")
+    assert ran.status == 2
+    assert "This question lets nothing be changed: leave out --args." in ran.err
 
 
 def test_without_a_question_those_that_are_open_are_listed(asking: Shell) -> None:

@@ -1,5 +1,8 @@
 """`holdfast run --budget` and `holdfast raise`: a run that has used up what it was given goes on when it gets more."""
 
+import time
+from collections.abc import Iterator
+
 import pytest
 
 from tests.surface.command import Shell
@@ -68,3 +71,70 @@ def test_a_deadline_may_be_a_time(shell: Shell) -> None:
         assert ran.error["reason"].startswith("deadline: it was ")
         assert shell("raise", ran.error["run"], "deadline=2h").status == 0
         assert shell("run", "program.py:count", "--resume", ran.error["run"]).value == 3
+
+
+def overdue(shell: Shell, budget: str = "steps=9,deadline=2000-01-01") -> str:
+    """Return a run whose deadline has passed."""
+    run: str = shell("run", "program.py:count", "1", "5", "--budget", budget, "--json").error["run"]
+    return run
+
+
+def test_a_raise_says_what_still_holds_the_run(shell: Shell) -> None:
+    """Steps do not help a run that is out of time, nor time one that is out of steps; with both it goes on."""
+    run = overdue(shell)
+    for amount, too in (("steps=3", " too"), ("deadline=2001-01-01T00:00Z", "")):
+        said = shell("raise", run, amount).err
+        assert f"; it still rests: its deadline has passed; raise deadline=1h{too};" in said
+        assert "; it goes on" not in said
+    assert "; it goes on" in shell("raise", run, "steps=3", "deadline=1h").err
+    run = shell("run", "program.py:count", "1", "5", "--budget", "steps=2,deadline=1h", "--json").error["run"]
+    said = shell("raise", run, "deadline=2h").err
+    assert "it still rests: it has no steps left; raise steps=100 too" in said
+    assert "; it goes on" in shell("raise", run, "steps=3").err
+
+
+def test_a_deadline_that_is_later_already_is_said_to_stay(shell: Shell) -> None:
+    """Nothing is claimed that a raise does not do; what is given beside it is."""
+    run = shell("run", "program.py:count", "1", "5", "--budget", "steps=2,deadline=3h", "--json").error["run"]
+    said = shell("raise", run, "deadline=1h").err
+    assert f"run {run}: its deadline is later already: nothing changed" in said
+    assert "has more" not in said
+    said = shell("raise", run, "deadline=1h", "steps=3").err
+    assert f"run {run} has more: steps=3, by grace; its deadline is later already; it goes on" in said
+
+
+@pytest.fixture
+def berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A machine whose clock shows the time of Berlin."""
+    with monkeypatch.context() as zone:
+        zone.setenv("TZ", "Europe/Berlin")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+@pytest.mark.usefixtures("berlin")
+def test_a_time_without_a_zone_is_told_with_the_one_that_was_assumed(shell: Shell) -> None:
+    """Whoever meant another one sees it at once."""
+    run = overdue(shell)
+    assert (
+        "deadline=2040-01-31T18:00+01:00 (CET, your own zone)" in shell("raise", run, "deadline=2040-01-31T18:00").err
+    )
+    assert "your own zone" not in shell("raise", run, "deadline=2041-01-31T18:00+01:00").err
+
+
+@pytest.mark.usefixtures("berlin")
+def test_a_deadline_that_has_passed_is_told_in_local_time(shell: Shell) -> None:
+    """As every other time for people; for machines it stays in UTC."""
+    ran = shell("run", "program.py:count", "1", "--key", "k", "--budget", "deadline=2000-01-01T00:00Z")
+    for said in (ran.err, shell("ls").out, shell("show", "k").out):
+        assert "it was 2000-01-01 01:00:00" in said
+        assert "+00:00" not in said
+    assert shell("ls", "--json").value["reason"] == "deadline: it was 2000-01-01T00:00:00+00:00"
+
+
+def test_one_more_step_is_one(shell: Shell) -> None:
+    """As people count."""
+    run = used_up(shell)
+    shell("raise", run, "steps=1", "--by", "ann")
+    assert "+ 1 more step, by ann" in shell("run", "program.py:count", "1", "5", "--key", "k").err

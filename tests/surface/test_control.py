@@ -119,6 +119,22 @@ def test_a_signal_that_nobody_can_take_says_when_it_will_be(waiting: Shell) -> N
     assert "no worker is running" in waiting("signal", rented(waiting), "paid", "1").err
 
 
+def test_a_worker_of_other_functions_is_no_worker_of_a_run(waiting: Shell) -> None:
+    """Nobody is promised that a run goes on soon because something else does."""
+    run = rented(waiting)
+    worker = waiting.start("worker", "program.py", "--only", "count")
+    worker.wait_for("serving")
+    sent = waiting("signal", run, "paid", "1")
+    assert "no worker serves 'rent': the run goes on when its program next runs" in sent.err
+    assert waiting("signal", run, "paid", "1", "--json").value["worker"] is False
+    assert "no worker serves 'rent': it is heeded when its program next runs" in waiting("pause", run).err
+    left = waiting("run", "waiting.py:rent", "boat", "--detach")
+    assert "no worker serves 'rent': `holdfast worker waiting.py` takes it up" in left.err
+    served = waiting("run", "program.py:count", "1", "--detach", "--delay", "2h", "--json").value["id"]
+    assert waiting("cancel", served, "--json").value["worker"] is True
+    worker.end(signal.SIGKILL)
+
+
 def test_cancel_ends_a_run_and_its_clean_up_is_performed(waiting: Shell) -> None:
     """Who asked and why stands in the journal, in the drawing and in the run's reason."""
     started = waiting.start("run", "waiting.py:rent", "boat", "--key", "k")
@@ -127,12 +143,22 @@ def test_cancel_ends_a_run_and_its_clean_up_is_performed(waiting: Shell) -> None
     assert waiting("cancel", "--key", "k", "--reason", "storm", "--by", "ada").status == 0
     ran = started.end()
     assert ran.status == 1
-    assert "is cancelled: cancelled: storm" in ran.err
+    assert "is cancelled: storm\n" in ran.err
     assert waiting.ledger() == ["give back boat"]
     drawn = waiting("show", "--key", "k").out
     assert "│ ■ its end was asked for, by ada: storm" in drawn
     assert re.search(r"│ ✗ receive#1 +[\d.]+ m?s  left, since the run shall end\n", drawn)
-    assert "╰ ■ cancelled: cancelled: storm" in drawn
+    assert "╰ ■ cancelled: storm\n" in drawn
+
+
+def test_a_cancel_without_a_reason_is_said_in_one_word(waiting: Shell) -> None:
+    """Where nobody said why, the status is all that there is to say."""
+    run = rented(waiting)
+    waiting("cancel", run)
+    ran = waiting("run", "waiting.py:rent", "boat", "--key", "k")
+    assert f"run {run} is cancelled\n" in ran.err
+    assert "╰ ■ cancelled\n" in waiting("show", run).out
+    assert waiting("ls", "-q").out.count("cancelled") == 1
 
 
 @pytest.mark.parametrize("command", ["signal", "cancel", "pause", "resume", "retry"])

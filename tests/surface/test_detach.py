@@ -1,5 +1,7 @@
 """`holdfast run --detach`: the run is there, and nothing of it was performed here."""
 
+import pytest
+
 from tests.surface.command import Shell
 
 
@@ -8,7 +10,7 @@ def test_a_run_is_created_and_left_to_a_worker(shell: Shell) -> None:
     left = shell("run", "program.py:count", "5", "--detach")
     assert left.status == 0
     run = left.out.strip()
-    assert "no worker is running: `holdfast worker program.py:count` takes it up" in left.err
+    assert "no worker is running: `holdfast worker program.py` takes it up" in left.err
     assert shell.ledger() == []
     assert shell("show", run, "--json").value["status"] == "queued"
     worker = shell.start("worker", "program.py")
@@ -17,6 +19,43 @@ def test_a_run_is_created_and_left_to_a_worker(shell: Shell) -> None:
     assert tail.end().status == 0
     worker.end(15)
     assert shell("show", run, "--json").value["result"] == 7
+
+
+APPS = """
+import holdfast as hf
+
+@hf.durable
+async def child(ctx: hf.Context) -> int:
+    return 1
+
+@hf.durable
+async def parent(ctx: hf.Context) -> int:
+    return await ctx.run(child)
+
+@hf.durable
+async def alone(ctx: hf.Context) -> int:
+    return 1
+
+family = hf.App(parent, child)
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "target", "serve"),
+    [
+        ("", "apps.py:parent", "apps.py"),
+        ("", "apps:parent", "apps"),
+        ("", "apps.py:alone", "apps.py:alone"),
+        ("other = hf.App(alone)\n", "apps.py:parent", "apps.py:family"),
+    ],
+)
+def test_the_worker_that_is_advised_serves_the_children_too(
+    shell: Shell, more: str, target: str, serve: str
+) -> None:  # fmt: skip
+    """A worker of the one function would leave a parent waiting for ever; one of all that belongs together does not."""
+    (shell.folder / "apps.py").write_text(APPS + more)
+    left = shell("run", target, "--detach")
+    assert f"`holdfast worker {serve}` takes it up" in left.err
 
 
 def test_json_prints_the_run(shell: Shell) -> None:

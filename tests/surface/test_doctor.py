@@ -93,7 +93,7 @@ def test_runs_that_rest_are_named_by_what_they_wait_for(shell: Shell) -> None:
     (shell.folder / "program.py").write_text(changed)
     diverged = shell("run", "program.py:hold", "1", "--key", "k", "--json").error["run"]
     found = {check["found"]: check["runs"] for check in checks(shell)["runs"]}
-    assert found["1 run diverged from their code"] == [diverged]
+    assert found["1 run diverged from its code"] == [diverged]
 
 
 def test_a_damaged_run_that_was_set_aside_is_a_failure(shell: Shell) -> None:
@@ -117,6 +117,10 @@ def test_a_run_that_nobody_takes_up_is_named_with_its_function(shell: Shell) -> 
     assert check["runs"] == [run]
     assert "1 run due, but no worker is running: hold" in check["found"]
     assert ran.status == 0
+    worker = shell.start("worker", "program.py", "--only", "count", "--store", "sqlite:///late.db")
+    worker.wait_for("serving")
+    assert "1 run due, but no worker that runs knows it: hold" in shell("doctor", "--store", "sqlite:///late.db").out
+    worker.end(signal.SIGKILL)
 
 
 def test_a_run_that_is_not_due_yet_is_nobodys_fault(shell: Shell) -> None:

@@ -109,6 +109,23 @@ def test_a_damaged_run_is_not_exported(shell: Shell) -> None:
     assert shell("verify", path).status != 0
 
 
+def test_the_only_run_of_an_archive_needs_no_name(shell: Shell) -> None:
+    """Where there are several, they are listed, and none is picked."""
+    run = shell("run", "program.py:count", "1", "--key", "k", "--json").value["id"]
+    path = keep(shell, run)
+    assert shell("show", "--archive", path).out == shell("show", run, "--archive", path).out
+    assert shell("tail", "--archive", path, "--json").out == shell("tail", run, "--archive", path, "--json").out
+    other = shell("run", "program.py:fail", "--json").error["run"]
+    with (shell.folder / "both.jsonl").open("w") as both:
+        both.write("".join((shell.folder / keep(shell, each)).read_text() for each in (run, other)))
+    for command in ("show", "tail"):
+        refused = shell(command, "--archive", "both.jsonl")
+        assert refused.status == 2
+        assert "both.jsonl holds 2 runs" in refused.err
+        assert f"  {run}  count  k\n" in refused.err
+        assert f"  {other}  fail\n" in refused.err
+
+
 def test_damage_to_an_archive_is_named(shell: Shell) -> None:
     """By run and entry; the other runs of the archive are sound and can be shown."""
     runs = [a_run(shell, number) for number in (1, 2, 3)]

@@ -193,7 +193,7 @@ def test_a_signal_that_nobody_has_received_is_shown(shell: Shell) -> None:
     assert shell("run", "listening.py", "--key", "k").value == 3
     drawn = shell("show", "k").out
     assert "'receipts-uploaded' in the inbox" not in drawn
-    assert "2 signals 'receipts-uploded' in the inbox" in drawn
+    assert "! 2 signals 'receipts-uploded' in the inbox, which nobody received\n" in drawn
 
 
 COLUMNS = """

@@ -9,11 +9,11 @@ import click
 from rich.text import Text
 
 from holdfast.cli.completion import complete_question
-from holdfast.cli.control import follow_up, is_worked
+from holdfast.cli.control import follow_up, outlook
 from holdfast.cli.exits import Exit
 from holdfast.cli.lines import mark
-from holdfast.cli.options import by_option, common, json_of
-from holdfast.cli.questions import decide, list_questions
+from holdfast.cli.options import by_option, common
+from holdfast.cli.questions import changes_of, decide, list_questions
 from holdfast.cli.saying import by as by_whom
 from holdfast.cli.store import find_run, open_client
 from holdfast.cli.surface import Surface, brief
@@ -49,16 +49,16 @@ async def answer(
         if question is not None or shown is not None:
             raise click.UsageError("a token names what it answers: leave out QUESTION and --shown")
         text = sys.stdin.readline().strip() if token == "-" else token
-        return await answer_token(surface, text, yes=yes, value=value, args=_changes(args), by=by, note=note)
+        return await answer_token(surface, text, yes=yes, value=value, args=args, by=by, note=note)
     if value is not None:
         raise click.UsageError("--value goes with --token; a question is answered by --yes or --no")
     if question is None:
         if yes is not None or args is not None:
             raise click.UsageError("name the question to answer; `holdfast answer` alone lists them")
         return await list_questions(surface)
-    changed = _changes(args)
     async with open_client(surface.store) as client:
         asked = await _find(client, question)
+        changed = changes_of(surface, args, asked)
         if shown is not None and shown != asked.shown:
             raise Conflict(f"question {asked.id} shows something else", run=asked.run, hint="Look at it again.")
         decided = decide(surface, asked, yes)
@@ -67,14 +67,14 @@ async def answer(
         except Conflict as error:
             error.hint = f"The first answer stands: `{surface.command('show', asked.run)}` tells what it was."
             raise
-        working = await is_worked(client)
+        then = await outlook(client, asked.run)
     if surface.json:
         told = {"question": asked.id, "run": asked.run, "yes": decided, "args": changed, "shown": asked.shown}
-        surface.value({**told, "by": by, "note": note, "worker": working})
+        surface.value({**told, "by": by, "note": note, "worker": then.working})
         return Exit.FINE
     before = asked.args or {}
     changes = [f", {shown_text(name)} {brief(before.get(name))} → {brief(new)}" for name, new in _new(changed)]
-    said = f"{'yes' if decided else 'no'}{by_whom(by)}{''.join(changes)}; {follow_up(working)}"
+    said = f"{'yes' if decided else 'no'}{by_whom(by)}{''.join(changes)}; {follow_up(then)}"
     surface.say(mark("✓", "green") + Text(said))
     return Exit.FINE
 
@@ -88,13 +88,6 @@ def _decision(agreed: bool, declined: bool) -> bool | None:
 
 def _new(changed: Mapping[str, Any] | None) -> Iterable[tuple[str, Any]]:
     return changed.items() if changed is not None else ()
-
-
-def _changes(text: str | None) -> Mapping[str, Any] | None:
-    changed = json_of("--args", text) if text is not None else None
-    if changed is not None and not isinstance(changed, dict):
-        raise InvalidInput("--args is an object of what to change, such as '{\"cents\": 700}'")
-    return changed
 
 
 async def _find(client: Client, text: str) -> Question:

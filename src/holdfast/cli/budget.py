@@ -1,7 +1,7 @@
 """`holdfast raise`, and a budget as people write it: steps=100,deadline=2h."""
 
-from collections.abc import Sequence
-from datetime import datetime
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import click
@@ -12,6 +12,7 @@ from holdfast.cli.saying import by as by_whom
 from holdfast.cli.store import open_client
 from holdfast.cli.surface import Surface
 from holdfast.cli.wording import seconds_of
+from holdfast.client.protocol import RunInfo
 from holdfast.core.budget import DEADLINE, STEPS, Budget
 from holdfast.core.ids import RunId
 from holdfast.core.status import Status
@@ -70,7 +71,46 @@ async def raise_(
     async with open_client(surface.store) as client:
         info = await open_run(surface, client, run)
         accepted = await client.raise_budget(RunId(info.id), **asked, reason=reason, by=by, key=key)
-        then = "; it goes on" if info.status is Status.EXHAUSTED else f"; it was {info.status}"
-        said = f"run {info.id} has more: {', '.join(amounts)}{by_whom(by)}{then}"
+        said = f"run {info.id}{_given(info, amounts, asked, by)}{_then(info, asked)}"
         data = {name: amount if name == STEPS else str(amount) for name, amount in asked.items()}
         return await tell(surface, client, info, accepted, said, asked="raise", **data, reason=reason, by=by, key=key)
+
+
+def _given(info: RunInfo, amounts: Sequence[str], asked: Mapping[str, Any], by: str | None) -> str:
+    """Return what a raise gives a run; a deadline that is later already is not given."""
+    known = (info.budget or {}).get(DEADLINE)
+    stays = DEADLINE in asked and known is not None and _until(asked) <= known
+    given = [_worded(word, asked) for word in amounts if not (stays and word.startswith(DEADLINE))]
+    if not given:
+        return ": its deadline is later already: nothing changed"
+    return f" has more: {', '.join(given)}{by_whom(by)}{'; its deadline is later already' if stays else ''}"
+
+
+def _worded(word: str, asked: Mapping[str, Any]) -> str:
+    """Return an amount as it was written; a time without a zone with the one that it was taken to have."""
+    name, _, text = word.partition("=")
+    at = asked[name]
+    if not isinstance(at, datetime) or datetime.fromisoformat(text).tzinfo is not None:
+        return word
+    return f"{name}={at.isoformat(timespec='minutes')} ({at:%Z}, your own zone)"
+
+
+def _then(info: RunInfo, asked: Mapping[str, Any]) -> str:
+    """Return whether the run goes on with what it was given, and what else it needs if it does not."""
+    if info.status is not Status.EXHAUSTED:
+        return f"; it was {info.status}"
+    known = info.budget or {}
+    lacks = []
+    if DEADLINE in known and max(known[DEADLINE], _until(asked)) <= datetime.now(UTC):
+        lacks.append(f"its deadline has passed; raise deadline=1h{'' if DEADLINE in asked else ' too'}")
+    if info.reason.startswith(STEPS) and STEPS not in asked and known[STEPS]["free"] < 1:
+        lacks.append("it has no steps left; raise steps=100 too")
+    return f"; it still rests: {'; '.join(lacks)}" if lacks else "; it goes on"
+
+
+def _until(asked: Mapping[str, Any]) -> datetime:
+    """Return until when a raise lets a run go on; one that says nothing of that, since ever."""
+    given = asked.get(DEADLINE)
+    if given is None:
+        return datetime.min.replace(tzinfo=UTC)
+    return given if isinstance(given, datetime) else datetime.now(UTC) + timedelta(seconds=given)

@@ -1,6 +1,6 @@
 """`holdfast cancel`, `pause`, `resume` and `retry`: what anybody may ask of a run as such."""
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import click
 from rich.text import Text
@@ -11,26 +11,44 @@ from holdfast.cli.liveness import is_alive
 from holdfast.cli.options import by_option, common, key_option, run_argument
 from holdfast.cli.saying import by as by_whom
 from holdfast.cli.store import find_run, open_client
-from holdfast.cli.surface import Surface
+from holdfast.cli.surface import Surface, shown
 from holdfast.client.protocol import Client, RunInfo
+from holdfast.client.serving import LACKING
 from holdfast.core.errors import Conflict
 from holdfast.core.ids import RunId
 from holdfast.core.status import Status
 
-_NO_WORKER: Final = "no worker is running: the run goes on when its program next runs"
 _WORKER: Final = "the run goes on as soon as a worker that knows its program takes it up"
 asker_option: Final = by_option("Who asks for it")
 reason_option: Final = click.option("--reason", metavar="TEXT", default="", help="Why; kept in the journal.")
 
 
-async def is_worked(client: Client) -> bool:
-    """Say whether any worker is there that is not known to be dead."""
-    return any(is_alive(worker) is not False for worker in await client.workers())
+class Outlook(NamedTuple):
+    """Whether somebody is there who may drive a run, and if not, why."""
+
+    working: bool
+    why: str = ""
 
 
-def follow_up(working: bool) -> str:
+async def outlook(client: Client, run: str) -> Outlook:
+    """Say who is there for a run; a worker that is not known to be dead counts."""
+    info = await client.info(RunId(run))
+    alive = [worker for worker in await client.workers() if is_alive(worker) is not False]
+    if not alive:
+        return Outlook(False, "no worker is running")
+    # Which runs are its own, a process that drives no others does not tell: of this name, it may be this one.
+    if any(run in worker.runs or (worker.only and info.name in worker.serves) for worker in alive):
+        return Outlook(True)
+    kind, _, lacking = (info.waiting_for or "").partition(": ")
+    if kind == LACKING:
+        return Outlook(False, shown(lacking))
+    served = any(info.name in worker.serves for worker in alive)
+    return Outlook(served, "" if served else f"no worker serves {shown(repr(info.name))}")
+
+
+def follow_up(outlook: Outlook) -> str:
     """Return when a run that got something goes on."""
-    return _WORKER if working else _NO_WORKER
+    return _WORKER if outlook.working else f"{outlook.why}: the run goes on when its program next runs"
 
 
 async def open_run(surface: Surface, client: Client, run: str | None, key: str | None = None) -> RunInfo:
@@ -60,11 +78,11 @@ async def tell(surface: Surface, client: Client, info: RunInfo, accepted: bool, 
     """
     if not accepted:
         raise ended(surface, await client.info(RunId(info.id)))
-    working = await is_worked(client)
+    then = await outlook(client, info.id)
     if surface.json:
-        surface.value({"run": info.id, **data, "worker": working})
+        surface.value({"run": info.id, **data, "worker": then.working})
         return Exit.FINE
-    surface.say(mark("✓", "green") + Text(said if working else f"{said}; no worker is running: {_LATER}"))
+    surface.say(mark("✓", "green") + Text(said if then.working else f"{said}; {then.why}: {_LATER}"))
     return Exit.FINE
 
 

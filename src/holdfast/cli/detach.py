@@ -5,7 +5,7 @@ from typing import Any
 import click
 from rich.text import Text
 
-from holdfast.cli.control import follow_up, is_worked
+from holdfast.cli.control import follow_up, outlook
 from holdfast.cli.exits import Exit
 from holdfast.cli.lines import mark
 from holdfast.cli.surface import Surface, shown
@@ -28,7 +28,7 @@ def delay_of(text: str | None) -> float | None:
 
 
 async def start_detached(
-    surface: Surface, target: Target, named: dict[str, Any], *, written: str, delay: float | None, **rest: Any
+    surface: Surface, target: Target, named: dict[str, Any], *, delay: float | None, **rest: Any
 ) -> int:
     """Create the run, or find the one that its key belongs to, and tell its id; nothing of it is performed here."""
     function = target.function
@@ -40,7 +40,7 @@ async def start_detached(
         except NotFound:
             known = None
         run = await runtime.start_named(function, named, delay=delay, **rest)
-        info, working = await client.info(run.id), await is_worked(client)
+        info, then = await client.info(run.id), await outlook(client, run.id)
     if surface.json:
         surface.value(info)
         return Exit.FINE
@@ -49,7 +49,7 @@ async def start_detached(
         said = f"the key belongs to this run, which is {info.status}"
     else:
         due = f"due in {duration(int(delay * 1e6))}" if delay else "queued"
-        serve = f"no worker is running: `{surface.command('worker', written)}` takes it up"
-        said = f"{shown(function.name)} is {due}; {follow_up(working) if working else serve}"
+        serve = f"{then.why}: `{surface.command('worker', target.served_as)}` takes it up"
+        said = f"{shown(function.name)} is {due}; {follow_up(then) if then.working else serve}"
     surface.say(mark("✓", "green") + Text(said))
     return Exit.FINE

@@ -79,14 +79,16 @@ async def _look_inside(client: Client, surface: Surface) -> AsyncIterator[Check]
     yield _workers(workers)
     dead = [run for worker, alive in workers if alive is False for run in worker.runs]
     if dead:
-        found, advice = f"{counted(len(dead), 'run')} held by a dead worker", "Run their program: they go on."
+        found = f"{counted(len(dead), 'run')} held by a dead worker"
+        advice = "Run its program: it goes on." if len(dead) == 1 else "Run their program: they go on."
         yield Check("runs", NOTE, found, advice + listed(dead), dead)
     for check in await _stuck(client, surface):
         yield check
     unserved = await _unserved(client)
     if unserved:
         alive = any(alive is not False for _, alive in workers)
-        why = "no worker that runs knows them" if alive else "no worker is running"
+        knows = f"no worker that runs knows {'it' if len(unserved) == 1 else 'them'}"
+        why = knows if alive else "no worker is running"
         names = ", ".join(sorted({run.name for run in unserved}))
         ids = [run.id for run in unserved]
         found = f"{counted(len(ids), 'run')} due, but {why}: {names}"
@@ -118,14 +120,15 @@ async def _stuck(client: Client, surface: Surface) -> list[Check]:
     waiting = await client.runs(status=Status.WAITING, limit=_PAGE)
     kinds = (
         ("doubt", "waiting for a person's word", "`holdfast show RUN` prints the command that gives it."),
-        ("diverged", "diverged from their code", Diverged.hint),
-        (_UNSTEADY, "diverged though their code is the same", UNSTEADY),
+        ("diverged", "diverged from {their} code", Diverged.hint),
+        (_UNSTEADY, "diverged though {their} code is the same", UNSTEADY),
         ("unknown_entry", "written by a newer Holdfast", "Upgrade the Holdfast that runs them."),
     )
     for reason, found, advice in kinds:
         runs = [run for run in waiting if _kind(run) == reason]
         if runs:
-            checks.append(_group(NOTE, f"{counted(len(runs), 'run')} {found}", advice, runs))
+            said = found.format(their="its" if len(runs) == 1 else "their")
+            checks.append(_group(NOTE, f"{counted(len(runs), 'run')} {said}", advice, runs))
     return checks or [Check("runs", OK, "none is set aside, diverged or in doubt", "")]
 
 

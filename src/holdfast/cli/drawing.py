@@ -8,17 +8,17 @@ from typing import Any, Final, NamedTuple
 from rich.text import Text
 
 from holdfast import events as ev
-from holdfast.cli.lines import ENDINGS, doubt, failure, line_of, mark, reason, resolution
+from holdfast.cli.lines import ENDINGS, doubt, failure, line_of, mark, resolution
 from holdfast.cli.picture import Act, Picture, Process
 from holdfast.cli.questions import changing
-from holdfast.cli.saying import resting
+from holdfast.cli.saying import ending, raising, resting
 from holdfast.cli.surface import Surface, brief, shown
 from holdfast.cli.table import COLOURS
 from holdfast.cli.wording import between, clock, counted, duration, step_name
 from holdfast.client.protocol import Question, RunInfo, SignalInfo
 from holdfast.client.serving import LACKING
 from holdfast.client.standing import as_time
-from holdfast.core.budget import DEADLINE, STEPS
+from holdfast.core.budget import DEADLINE
 from holdfast.core.divergence import advice
 from holdfast.core.status import Status
 
@@ -55,7 +55,7 @@ def draw_run(
         yield Text("")
         yield from _process(process, before, columns, everything=everything, dead=dead)
         before = process
-    yield from _inbox(signals)
+    yield from _inbox(signals, ended=info.status.terminal)
     yield from _advice(surface, info, picture, asked, dead=dead)
 
 
@@ -107,24 +107,39 @@ def _process(
         anew = "nothing was recorded: it begins again" if process.begins else "no step had an outcome: it goes on"
         said = kept if process.replayed else anew
         yield _bar() + mark("↻", "cyan") + Text(said, style="cyan")
-    body = process.acts[:-1] if process.end in ("finished", "parked") else process.acts
-    told = [act for act in body if act.effect is not None or line_of(act.entry) is not None]
-    for act in _shortened(told, everything=everything):
+    for act in _shortened(list(_told(process)), everything=everything):
         yield _bar() + (_line(act, columns, process) if isinstance(act, Act) else act)
     yield _end(process, dead=dead)
-    last = process.acts[-1].entry if process.acts else None
+    last = process.ending.entry if process.ending is not None else None
     if isinstance(last, ev.RunFinished) and last.error is not None and last.error.traceback is not None:
         for line in last.error.traceback.splitlines()[-_MOST_FRAMES:]:
             yield Text(f"    {shown(line)}", style="dim")
 
 
-def _inbox(signals: Sequence[SignalInfo]) -> Iterator[Text]:
+def _told(process: Process) -> Iterator[Act]:
+    """Yield what has a line of its own: a rest between others only if nothing there has told what it waits for."""
+    known: set[str] = set()
+    for act in process.acts:
+        if act is process.ending or (act.effect is None and line_of(act.entry) is None):
+            continue
+        if isinstance(act.entry, ev.RunParked):
+            waits = {wait.step for wait in act.entry.waits} if act.entry.status is Status.WAITING else set()
+            if waits and waits <= known:
+                continue
+            known |= waits
+        elif act.step is not None:
+            known.add(act.step)
+        yield act
+
+
+def _inbox(signals: Sequence[SignalInfo], *, ended: bool) -> Iterator[Text]:
     """Yield what was sent and waits, each name once."""
     names = Counter(signal.name for signal in signals)
     if names:
         yield Text("")
     for name, number in names.items():
-        said = f"{counted(number, 'signal')} {shown(repr(name))} in the inbox, which nobody has received yet"
+        nobody = "nobody received" if ended else "nobody has received yet"
+        said = f"{counted(number, 'signal')} {shown(repr(name))} in the inbox, which {nobody}"
         yield mark("!", "yellow") + Text(said, style="yellow")
 
 
@@ -152,7 +167,7 @@ def _shortened(acts: Sequence[Act], *, everything: bool) -> Iterator[Act | Text]
 
 def _line(act: Act, columns: Columns, process: Process) -> Text:
     """Return an act's line in columns: sign, step, effect, time, and what there is to say."""
-    if act.step is None:
+    if act.step is None or isinstance(act.entry, ev.RunParked):
         return line_of(act.entry) or Text(act.entry.type)
     if act.effect is None:
         sign, said = _said_of_wait(act)
@@ -202,11 +217,15 @@ def _said(act: Act, process: Process) -> tuple[str, str, str]:
 def _end(process: Process, *, dead: bool) -> Text:
     lasted = duration(process.ended_at - process.began_at)
     corner = mark("╰", "dim")
-    last = process.acts[-1].entry if process.acts else None
+    last = process.ending.entry if process.ending is not None else None
     match process.end, last:
         case "finished", ev.RunFinished() as finished:
             style = ENDINGS.get(finished.status, "")
-            return corner + mark("■", style) + Text(f"{finished.status}{reason(finished)}", style=style)
+            return (
+                corner
+                + mark("■", style)
+                + Text(f"{finished.status}{ending(finished.status, finished.reason)}", style=style)
+            )
         case "parked", ev.RunParked() as parked:
             return corner + mark("‖", "yellow") + Text(f"rests: {resting(parked)}", style="yellow")
         case "working", _ if not dead:
@@ -244,8 +263,7 @@ def _ways_on(
         if "forward only" in info.reason:
             yield from ("Or give it to the code that is there:", f"  {surface.command('retry', info.id)}")
     elif info.status is Status.EXHAUSTED:
-        more = "steps=100" if info.reason.startswith(STEPS) else "deadline=1h"
-        yield from ("Raise its budget, and it goes on:", f"  {surface.command('raise', info.id, more)}")
+        yield from ("Raise its budget, and it goes on:", f"  {raising(surface, info.id, info.reason)}")
     elif asked and info.status is Status.WAITING:
         yield "Answer it:" if len(asked) == 1 else "Answer them:"
         for question in asked:

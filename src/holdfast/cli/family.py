@@ -7,8 +7,9 @@ from msgspec import Struct
 from rich.text import Text
 
 from holdfast import events as ev
-from holdfast.cli.saying import waiting
-from holdfast.cli.surface import shown
+from holdfast.cli.questions import changing
+from holdfast.cli.saying import raising, waiting
+from holdfast.cli.surface import Surface, shown
 from holdfast.cli.table import COLOURS
 from holdfast.client.protocol import Client
 from holdfast.core.errors import HoldfastError
@@ -81,3 +82,16 @@ def lines_of(children: Sequence[Kin], more: int, before: str = "") -> Iterator[T
         yield from lines_of(child.children, 0, f"{before}{'  ' if last else '│ '}")
     if more:
         yield Text(f"└ and {more:,} more", style="dim")
+
+
+async def needs_of(surface: Surface, client: Client, children: Sequence[Kin]) -> Sequence[str]:
+    """Return the commands by which descendants go on that wait for a person's answer or have used up their budget."""
+    ways: list[str] = []
+    for child in children:
+        if child.status is Status.EXHAUSTED:
+            ways.append(raising(surface, child.id, child.reason))
+        elif child.status is Status.WAITING and child.reason.partition(":")[0] == "ask":
+            for question in await client.questions(RunId(child.id)):
+                ways += [surface.command("answer", question.id), *changing(surface, question)]
+        ways += await needs_of(surface, client, child.children)
+    return ways

@@ -3,7 +3,7 @@
 import click
 from rich.text import Text
 
-from holdfast.cli.control import follow_up, is_worked
+from holdfast.cli.control import follow_up, outlook
 from holdfast.cli.exits import Exit
 from holdfast.cli.lines import mark
 from holdfast.cli.options import by_option, common, key_option, run_argument
@@ -26,10 +26,10 @@ async def fork(surface: Surface, *, run: str | None, key: str | None, at: int | 
     async with open_client(surface.store) as client:
         base = await find_run(client, run, key)
         info = await client.info(RunId(await client.fork(base, at, by=by)))
-        working = await is_worked(client)
+        then = await outlook(client, info.id)
     if surface.json:
-        surface.value({"run": info.id, "base": info.base, "base_seq": info.base_seq, "by": by, "worker": working})
+        surface.value({"run": info.id, "base": info.base, "base_seq": info.base_seq, "by": by, "worker": then.working})
         return Exit.FINE
     surface.say(mark("✓", "green") + Text(f"run {info.id} begins behind entry {info.base_seq} of run {info.base}"))
-    surface.say(Text(follow_up(working), style="dim"))
+    surface.say(Text(follow_up(then), style="dim"))
     return Exit.FINE

@@ -7,7 +7,7 @@ from typing import Final
 from rich.text import Text
 
 from holdfast import events as ev
-from holdfast.cli.saying import begun, by, change_of_budget, decision, resting
+from holdfast.cli.saying import begun, by, change_of_budget, decision, ending, resting
 from holdfast.cli.surface import brief, shown
 from holdfast.cli.wording import duration, step_name
 from holdfast.core.status import Status
@@ -91,7 +91,7 @@ def line_of(event: Event, took: int | None = None) -> Text | None:
             return mark("‖", "yellow") + Text(f"rests: {resting(event)}", style="yellow")
         case ev.RunFinished():
             style = ENDINGS.get(event.status, "")
-            return mark("■", style) + Text(f"{event.status}{reason(event)}", style=style)
+            return mark("■", style) + Text(f"{event.status}{ending(event.status, event.reason)}", style=style)
         case ev.Chunk():
             return mark("…", "dim") + step_name(event.step) + Text(f"  {brief(event.value)}", style="dim")
         case _:
@@ -110,7 +110,10 @@ def _line_of_others(event: Event) -> Text | None:
             style = "green" if event.yes else "yellow"
             return mark("✓" if event.yes else "✗", style) + step_name(event.step) + Text(f"  {decision(event)}")
         case ev.ChildSpawned():
-            return mark("▸", "cyan") + step_name(event.step) + Text(f"  child {event.child}", style="dim")
+            # A step that its author gave a key does not have the function's name.
+            keyed = event.step.rpartition("/")[2].startswith("=")
+            said = f"  child {shown(event.name)} {event.child}" if keyed else f"  child {event.child}"
+            return mark("▸", "cyan") + step_name(event.step) + Text(said, style="dim")
         case ev.ChildSettled():
             style, sign = ENDINGS.get(event.status, ""), "✓" if event.status is Status.COMPLETED else "✗"
             why = f": {shown(event.error.message)}" if event.error is not None else ""
@@ -137,11 +140,6 @@ def _line_of_others(event: Event) -> Text | None:
 
 def _attempt(attempt: int) -> str:
     return f"  (attempt {attempt})" if attempt > 1 else ""
-
-
-def reason(event: ev.RunFinished) -> str:
-    """Return why a run ended so, behind a colon; nothing for one that simply did."""
-    return f": {shown(event.reason)}" if event.reason else ""
 
 
 def failure(event: ev.StepFailed) -> str:

@@ -11,7 +11,7 @@ from holdfast.cli.exits import Exit
 from holdfast.cli.liveness import dead_runs
 from holdfast.cli.options import common, labels_of
 from holdfast.cli.questions import list_questions
-from holdfast.cli.saying import waiting
+from holdfast.cli.saying import ending, waiting
 from holdfast.cli.schedules import list_schedules
 from holdfast.cli.store import find_run, open_client
 from holdfast.cli.surface import Surface, shown
@@ -89,6 +89,8 @@ async def _draw(surface: Surface, client: Client, runs: list[RunSummary]) -> Non
     rows = []
     for run in runs:
         reason = "its process is dead" if run.id in dead else waiting(run.reason)
+        if run.status is Status.CANCELLED:
+            reason = ending(run.status, run.reason).removeprefix(": ")
         age = duration(between(run.created_at, now))
         if run.base is not None:
             reason = f"forked from {run.base}" + (f"; {reason}" if reason else "")

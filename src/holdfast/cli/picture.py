@@ -54,6 +54,13 @@ class Process(Struct, kw_only=True):
     end: str = "lost"
     """How its part ended: `finished`, `parked`, `lost` (killed, crashed or stopped) or `working`."""
 
+    @property
+    def ending(self) -> Act | None:
+        """The act that closed its part; what was written down while the run rested stands behind it."""
+        if self.end not in ("finished", "parked"):
+            return None
+        return next(act for act in reversed(self.acts) if isinstance(act.entry, ev.RunFinished | ev.RunParked))
+
     def form(self) -> dict[str, object]:
         """Return it for JSON."""
         return {
@@ -117,6 +124,7 @@ class _Painter:
             case ev.RunResumed():
                 self._resume(entry)
             case _:
+                self.add_raised()
                 self._act(entry, took)
         self.processes[-1].ended_at = entry.at
 
@@ -134,6 +142,7 @@ class _Painter:
         before = self.processes[-1]
         if before.end == "parked" and before.worker == entry.worker:
             before.end = "lost"  # until it comes to another end: it rested, and went on in the same process
+            self.add_raised()
             return
         process = Process(
             number=before.number + 1,
@@ -144,6 +153,10 @@ class _Painter:
             replayed=len(self._recorded),
         )
         self.processes.append(process)
+        self.add_raised()
+
+    def add_raised(self) -> None:
+        """Show in the last process what was written down while the run rested."""
         for raised in self._raised:
             self._act(raised, None)
         self._raised.clear()
@@ -238,6 +251,7 @@ def paint(events: Iterable[Event], *, status: Status) -> Picture:
     for event in events:
         if isinstance(event, Entry):
             painter.take(event)
+    painter.add_raised()
     last = painter.processes[-1]
     if last.end == "lost" and status is Status.RUNNING:
         last.end = "working"

@@ -2,7 +2,7 @@
 
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -11,13 +11,15 @@ import msgspec
 from rich.text import Text
 
 from holdfast.cli.exits import Exit
+from holdfast.cli.listing import listing
 from holdfast.cli.store import open_client
 from holdfast.cli.surface import Surface, as_json, brief, shown
 from holdfast.cli.wording import between, clock, duration
 from holdfast.client.protocol import Question
+from holdfast.core.errors import InvalidInput
 
 _MOST_ARGS: Final = 300
-_HEAD: Final = ("QUESTION", "OF", "AGE", "EXPIRES", "")
+_HEAD: Final = ("QUESTION", "OF", "AGE", "EXPIRES", "ASKS")
 
 
 async def list_questions(surface: Surface) -> int:
@@ -43,18 +45,13 @@ async def list_questions(surface: Surface) -> int:
 
 def _draw(surface: Surface, questions: Sequence[Question]) -> None:
     now = datetime.now(UTC)
-    rows: list[tuple[str, ...]] = [_HEAD] if not surface.quiet else []
+    rows = []
     for question in questions:
         ends = clock(question.expires_at, now) if question.expires_at is not None else "-"
         age = duration(between(question.asked_at, now))
-        rows.append((question.id, shown(question.name), age, ends, shown(question.text)))
-    widths = [max(len(row[column]) for row in rows) for column in range(4)]
-    for row in rows:
-        line = Text("  ".join(cell.ljust(width) for cell, width in zip(row[:4], widths, strict=False)) + "  ")
-        line.append(row[4])
-        line.rstrip()
-        line.truncate(max(surface.out.width, widths[0]), overflow="ellipsis")
-        surface.out.print(line if row is not _HEAD else Text(line.plain, style="dim"), soft_wrap=True)
+        rows.append([Text(cell) for cell in (question.id, shown(question.name), age, ends, shown(question.text))])
+    for line in listing(_HEAD, rows, surface.out.width, quiet=surface.quiet):
+        surface.out.print(line, soft_wrap=True)
 
 
 def lines_of(question: Question) -> Iterator[Text]:
@@ -85,6 +82,31 @@ def changing(surface: Surface, question: Question) -> Sequence[str]:
     args = as_json(question.args).decode()
     words = shlex.quote(args) if len(args) <= _MOST_ARGS else "JSON"
     return [f"{surface.command('answer', question.id)} --yes --args {words}"]
+
+
+def changes_of(surface: Surface, text: str | None, question: Question | None) -> Mapping[str, Any] | None:
+    """Return the changes that were written by `--args`; a token may be for no question.
+
+    Raises:
+        InvalidInput: they are no object; the hint has one that the question takes.
+    """
+    if text is None:
+        return None
+    try:
+        changed = msgspec.json.decode(text)
+    except msgspec.MsgspecError as error:
+        refused = InvalidInput(f"--args is not JSON: {error}")
+    else:
+        if isinstance(changed, dict):
+            return changed
+        refused = InvalidInput("--args is an object of what to change")
+    ways = changing(surface, question) if question is not None else []
+    refused.hint = "This question lets nothing be changed: leave out --args."
+    if ways:
+        refused.hint = f"Give what you change as one object. As it stands:\n  {ways[0]}"
+    elif question is None:
+        refused.hint = "This token is for no question, so there is nothing to change: leave out --args."
+    raise refused
 
 
 def decide(surface: Surface, asked: Question, yes: bool | None) -> bool:

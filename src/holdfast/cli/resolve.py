@@ -6,7 +6,7 @@ import click
 from rich.text import Text
 
 from holdfast import events as ev
-from holdfast.cli.control import follow_up, is_worked
+from holdfast.cli.control import follow_up, outlook
 from holdfast.cli.exits import Exit
 from holdfast.cli.lines import mark
 from holdfast.cli.options import by_option, common, json_of, run_argument
@@ -42,13 +42,13 @@ async def resolve(
         except Conflict as error:
             error.hint = f"The first word stands: `{surface.command('show', found)}` tells what became of it."
             raise
-        working = await is_worked(client)
+        then = await outlook(client, found)
     if surface.json:
         done = word is not NOT_DONE
-        surface.value({"run": found, "step": key, "done": done, "by": by, "note": note, "worker": working})
+        surface.value({"run": found, "step": key, "done": done, "by": by, "note": note, "worker": then.working})
         return Exit.FINE
     said = "did not happen" if word is NOT_DONE else "did happen"
-    surface.say(mark("✓", "green") + Text(f"step {shown(key)} {said}; {follow_up(working)}"))
+    surface.say(mark("✓", "green") + Text(f"step {shown(key)} {said}; {follow_up(then)}"))
     return Exit.FINE
 
 

@@ -19,12 +19,12 @@ from holdfast.cli.exits import Exit
 from holdfast.cli.lines import Stopwatch, line_of, mark
 from holdfast.cli.options import common, labels_of
 from holdfast.cli.questions import ways_of
+from holdfast.cli.saying import ending, raising, waiting
 from holdfast.cli.store import find_run, open_client
 from holdfast.cli.surface import Surface, shown
 from holdfast.cli.target import Target, load_target
 from holdfast.cli.wording import between, counted, duration
 from holdfast.client.protocol import Client, Question, RunInfo
-from holdfast.core.budget import STEPS
 from holdfast.core.errors import InvalidInput, NotFound, StoreUnavailable
 from holdfast.core.ids import RunId
 from holdfast.core.status import Effect, Status
@@ -109,7 +109,7 @@ def run(surface: Surface, *, target: str, input_: str | None, **written: Any) ->
             named = _read(surface, asked, program, input_)
         if asked.detach:
             with redirect_stdout(out):
-                return asyncio.run(start_detached(surface, program, named, written=target, **asked.options))
+                return asyncio.run(start_detached(surface, program, named, **asked.options))
         going = Going(surface, asked, program, named)
         try:
             info = asyncio.run(going.drive())
@@ -313,15 +313,16 @@ class Going:
             message = f"{who} waits for an answer: {'; '.join(question.text for question in self._asked)}"
             return self._needs_person(message, "Answer it:", ways, again, data)
         if stuck.status is Status.EXHAUSTED:
-            more = "steps=100" if stuck.reason.startswith(STEPS) else "deadline=1h"
-            raised = self.surface.command("raise", stuck.id, more)
+            raised = raising(self.surface, stuck.id, stuck.reason)
             hint = f"Raise it, and go on:\n  {raised}\n  {again}"
-            message = f"{who} has used up its budget: {stuck.reason}"
+            reason = stuck.reason if self.surface.json else waiting(stuck.reason)
+            message = f"{who} has used up its budget: {reason}"
             self.surface.fail("budget_exceeded", message, hint=hint, **data, budget=stuck.budget, resume=again)
             return Exit.FAILED
         show = self.surface.command("show", stuck.id)
         verb = "failed" if stuck.status is Status.FAILED else f"is {stuck.status}"
-        self.surface.fail("run_error", f"{who} {verb}: {stuck.reason}", hint=f"What happened:\n  {show}", **data)
+        message = f"{who} {verb}{ending(stuck.status, stuck.reason)}"
+        self.surface.fail("run_error", message, hint=f"What happened:\n  {show}", **data)
         return Exit.FAILED
 
     def _needs_person(self, message: str, first: str, ways: Sequence[str], again: str, data: dict[str, Any]) -> int:

@@ -1,14 +1,16 @@
 """What is said of a run that waits, in words."""
 
+import re
 from datetime import UTC, datetime
 from typing import Final
 
 from holdfast import events as ev
-from holdfast.cli.surface import brief, shown
+from holdfast.cli.surface import Surface, brief, shown
 from holdfast.cli.wording import clock, duration
 from holdfast.client.standing import as_time
 from holdfast.core.budget import DEADLINE, STEPS
-from holdfast.core.entry import Wait
+from holdfast.core.entry import BudgetMove, Wait
+from holdfast.core.status import Status
 
 _REASONS: Final = {
     "ask": "waits for an answer",
@@ -22,6 +24,7 @@ _REASONS: Final = {
 _WITH_COLON: Final = ("ask", "retry", "code")
 
 
+_TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00")
 _SPENT: Final = {STEPS: "out of steps", DEADLINE: "past its deadline"}
 
 
@@ -32,16 +35,27 @@ def change_of_budget(event: ev.BudgetChanged) -> str:
         if move.channel == DEADLINE:
             said.append(f"its deadline is {duration(move.total)} later")
         elif move.total:
-            said.append(f"{move.total:,} more {move.channel}")
+            said.append(f"{move.total:,} more {_unit(move)}")
         else:
             said.append(f"{move.spent:,} {move.channel} that its children hold are charged")
     _, _, why = event.why.partition(": ")
     return f"{', '.join(said)}{by(event.by)}{f': {shown(why)}' if why else ''}"
 
 
+def raising(surface: Surface, run: str, reason: str) -> str:
+    """Return the command that gives an exhausted run more of what it has used up."""
+    return surface.command("raise", run, "steps=100" if reason.startswith(STEPS) else "deadline=1h")
+
+
+def _unit(move: BudgetMove) -> str:
+    return move.channel.removesuffix("s") if move.total == 1 else move.channel
+
+
 def waiting(reason: str) -> str:
     """Return a run's reason as people read it."""
     word, colon, detail = reason.partition(": ")
+    if word == DEADLINE:
+        return shown(f"{word}: {_local(detail)}")
     if word not in _REASONS:
         return shown(reason)
     between = ": " if word in _WITH_COLON else " "
@@ -53,11 +67,23 @@ def resting(event: ev.RunParked) -> str:
     if event.status == "paused":
         return shown(f"paused: {event.detail}" if event.detail else "paused")
     if event.status == "exhausted":
-        return shown(f"{_SPENT.get(event.reason, event.reason)}: {event.detail}")
+        detail = _local(event.detail) if event.reason == DEADLINE else event.detail
+        return shown(f"{_SPENT.get(event.reason, event.reason)}: {detail}")
     if event.reason not in _REASONS or not event.waits:
         return shown(event.detail or event.reason)
     said = [_said(wait, event.detail if wait.step == event.step else "") for wait in event.waits]
     return "; ".join(dict.fromkeys(said))
+
+
+def ending(status: Status, reason: str) -> str:
+    """Return why a run ended so, behind a colon; nothing for one that simply did, or was cancelled for no reason."""
+    why = reason.removeprefix("cancelled").removeprefix(": ") if status is Status.CANCELLED else reason
+    return f": {shown(why)}" if why else ""
+
+
+def _local(detail: str) -> str:
+    """Return the detail of a deadline that has passed, with its time as the reader's clock shows it."""
+    return _TIME.sub(lambda found: clock(datetime.fromisoformat(found[0]), datetime.now(UTC)), detail)
 
 
 def _said(wait: Wait, detail: str) -> str:

@@ -7,6 +7,7 @@ from zoneinfo import ZoneInfo
 from rich.text import Text
 
 from holdfast.cli.exits import Exit
+from holdfast.cli.listing import listing
 from holdfast.cli.liveness import is_alive
 from holdfast.cli.store import open_client
 from holdfast.cli.surface import Surface, shown
@@ -28,15 +29,9 @@ async def list_schedules(surface: Surface) -> int:
         surface.say(Text("no schedules: no worker looks after one", style="dim"))
         return Exit.FINE
     now = datetime.now(UTC)
-    rows: list[tuple[str, ...]] = [_HEAD] if not surface.quiet else []
-    rows += [_row(schedule, dead, now) for schedule in schedules]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEAD))]
-    for number, row in enumerate(rows):
-        line = Text("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)))
-        line.rstrip()
-        line.truncate(max(surface.out.width, widths[0]), overflow="ellipsis")
-        head = number == 0 and not surface.quiet
-        surface.out.print(Text(line.plain, style="dim") if head else line, soft_wrap=True)
+    rows = [[Text(cell) for cell in _row(schedule, dead, now)] for schedule in schedules]
+    for line in listing(_HEAD, rows, surface.out.width, quiet=surface.quiet):
+        surface.out.print(line, soft_wrap=True)
     return Exit.FINE
 
 

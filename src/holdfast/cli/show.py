@@ -6,12 +6,12 @@ from rich.text import Text
 
 from holdfast.cli.drawing import draw_run
 from holdfast.cli.exits import Exit
-from holdfast.cli.family import Family, lines_of
+from holdfast.cli.family import Family, lines_of, needs_of
 from holdfast.cli.liveness import dead_runs
 from holdfast.cli.options import archive_option, common, key_option, run_argument
 from holdfast.cli.picture import paint
-from holdfast.cli.store import find_run, open_source
-from holdfast.cli.surface import Surface
+from holdfast.cli.store import open_source
+from holdfast.cli.surface import Surface, shown
 from holdfast.client.protocol import Client
 from holdfast.core.ids import RunId
 from holdfast.core.status import Status
@@ -25,8 +25,8 @@ from holdfast.core.status import Status
 @common()
 async def show(surface: Surface, *, run: str | None, key: str | None, archive: str | None, everything: bool) -> int:
     """Draw one run: what each process performed, what was replayed, where one was lost and another went on."""
-    async with open_source(surface.store, archive, run, key) as client:
-        await show_run(surface, client, await find_run(client, run, key), everything=everything)
+    async with open_source(surface.store, archive, run, key) as (client, found):
+        await show_run(surface, client, found, everything=everything)
     return Exit.FINE
 
 
@@ -52,3 +52,8 @@ async def show_run(surface: Surface, client: Client, run: RunId, *, everything: 
         surface.out.print(Text("\nchildren", style="bold"))
         for line in lines_of(children, family.more):
             surface.out.print(line, soft_wrap=True)
+    needs = await needs_of(surface, client, children) if info.status is Status.WAITING else []
+    if needs:
+        surface.out.print(Text("\nThose below it need:", style="dim"))
+        for way in needs:
+            surface.out.print(Text(f"  {shown(way)}"), soft_wrap=True)

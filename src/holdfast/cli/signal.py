@@ -3,7 +3,7 @@
 import click
 from rich.text import Text
 
-from holdfast.cli.control import ended, follow_up, is_worked, open_run
+from holdfast.cli.control import ended, follow_up, open_run, outlook
 from holdfast.cli.exits import Exit
 from holdfast.cli.lines import mark
 from holdfast.cli.options import by_option, common, json_of, run_argument
@@ -31,12 +31,12 @@ async def signal(surface: Surface, *, run: str, name: str, value: str | None, ke
         info = await open_run(surface, client, run)
         if not await client.signal(RunId(info.id), name, carried, key=key, by=by):
             raise ended(surface, info)
-        working = await is_worked(client)
+        then = await outlook(client, info.id)
     if surface.json:
-        surface.value({"run": info.id, "signal": name, "value": carried, "key": key, "by": by, "worker": working})
+        surface.value({"run": info.id, "signal": name, "value": carried, "key": key, "by": by, "worker": then.working})
         return Exit.FINE
     other = _other_than(info, name)
-    after = follow_up(working) if not other else f"the run waits for {other} now, and gets it when it asks for it"
+    after = follow_up(then) if not other else f"the run waits for {other} now, and gets it when it asks for it"
     surface.say(mark("✓", "green") + Text(f"signal {shown(name)} is in the run's inbox; {after}"))
     return Exit.FINE
 

@@ -1,6 +1,6 @@
 """Opening a store to look at it, and finding a run in it by what people type."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from re import IGNORECASE, compile
 from typing import Final
@@ -18,6 +18,8 @@ from holdfast.store.value import RunRow
 _ID: Final = compile(r"(?:-*[0-9a-f]){8,32}-*", IGNORECASE)
 """What can be an id, or the beginning of one."""
 
+_MOST_LISTED: Final = 20
+
 
 @asynccontextmanager
 async def open_client(address: str) -> AsyncIterator[Client]:
@@ -32,27 +34,53 @@ async def open_client(address: str) -> AsyncIterator[Client]:
 
 
 @asynccontextmanager
-async def open_source(address: str, archive: str | None, run: str | None, key: str | None) -> AsyncIterator[Client]:
-    """Give the client of a store, or of one run of an archive.
+async def open_source(
+    address: str, archive: str | None, run: str | None, key: str | None
+) -> AsyncIterator[tuple[Client, RunId]]:  # fmt: skip
+    """Give the client of a store, or of one run of an archive, and the run that was meant; an archive's only run need
+    not be named.
 
     Raises:
-        InvalidInput: the archive is none.
+        InvalidInput: the archive is none, or holds several and none was named.
         Damaged: the run cannot be read from it.
     """
     if archive is None:
         async with open_client(address) as client:
-            yield client
+            yield client, await find_run(client, run, key)
         return
-    meant = run or ""
+    meant, named = run or "", run is not None or key is not None
     digits = meant.replace("-", "").lower() if _ID.fullmatch(meant) else None
+    seen: dict[RunId, RunRow] = {}
 
     def wanted(row: RunRow) -> bool:
+        seen[row.run] = row
+        if not named:
+            return len(seen) == 1
         if key is not None:
             return row.key == key
         return row.key == meant or (digits is not None and row.run.replace("-", "").startswith(digits))
 
     async with open_runtime(await open_archive(archive, wanted), work=False) as runtime:
-        yield runtime.client
+        found = await find_run(runtime.client, run, key) if named else _only(archive, seen)
+        yield runtime.client, found
+
+
+def _only(archive: str, seen: Mapping[RunId, RunRow]) -> RunId:
+    """Return the one run of an archive.
+
+    Raises:
+        NotFound: it is empty.
+        InvalidInput: it holds several.
+    """
+    if not seen:
+        raise NotFound(f"a run in {archive}")
+    if len(seen) == 1:
+        return next(iter(seen))
+    error = InvalidInput(f"{archive} holds {len(seen):,} runs")
+    lines = [f"  {row.run}  {row.name}  {row.key or ''}".rstrip() for row in seen.values()]
+    more = [f"  and {len(lines) - _MOST_LISTED:,} more"] if len(lines) > _MOST_LISTED else []
+    error.hint = "\n".join(["Name one:", *lines[:_MOST_LISTED], *more])
+    raise error
 
 
 async def find_run(client: Client, text: str | None, key: str | None = None) -> RunId:

@@ -54,7 +54,9 @@ def table(rows: Sequence[Row], width: int, *, head: bool) -> Iterator[Text]:
         line = _line(row, widths)
         if beside:
             line.append(f"  {row.key.ljust(widths[4])}")
-            line.append(f"  {row.reason}", style="dim")
+            # Where each run has one line, the few letters of a reason that fit would tell nothing.
+            if width - len(line) - 2 >= min(len(row.reason), _LEAST_REASON):
+                line.append(f"  {row.reason}", style="dim")
             line.rstrip()
             line.truncate(max(width, widths[0]), overflow="ellipsis")
         yield line

@@ -11,7 +11,7 @@ from holdfast import events as ev
 from holdfast.cli.exits import Exit
 from holdfast.cli.lines import Stopwatch, line_of
 from holdfast.cli.options import archive_option, common, key_option, run_argument
-from holdfast.cli.store import find_run, open_source
+from holdfast.cli.store import open_source
 from holdfast.cli.surface import Surface, brief, shown
 from holdfast.cli.wording import clock
 from holdfast.client.standing import as_time
@@ -50,8 +50,7 @@ class Tailing:
     async def tell(self, run: str | None, key: str | None, *, follow: bool) -> None:
         """Print events after the cursor until there are no more."""
         watch = Stopwatch()
-        async with open_source(self.surface.store, self.archive, run, key) as client:
-            found = await find_run(client, run, key)
+        async with open_source(self.surface.store, self.archive, run, key) as (client, found):
             self.run = found
             async for event in client.events(found, after=self.seen, follow=follow):
                 if self.surface.json:

@@ -25,6 +25,8 @@ class Target:
 
     app: App
     function: Function
+    served_as: str
+    """What a worker is to be given that serves the whole app: the function may start others of it."""
 
 
 def load_target(text: str) -> Target:
@@ -39,14 +41,14 @@ def load_target(text: str) -> Target:
     if name is not None:
         meant = functions.get(name) or vars(module).get(name)
         if isinstance(meant, Durable):
-            return Target(app, meant)
+            return Target(app, meant, _whole(module, place, app) if meant in functions.values() else text)
         if not isinstance(meant, App):
             raise _refused(f"{place} has no durable function {name!r}", _listed(place, functions))
     if not functions:
         raise _refused(f"{place} holds no durable function", "Decorate an `async def` function with @hf.durable.")
     if len(functions) > 1:
         raise _refused(f"{place} holds {len(functions)} durable functions", _listed(place, functions))
-    return Target(app, next(iter(functions.values())))
+    return Target(app, next(iter(functions.values())), text)
 
 
 def load_app(texts: Sequence[str], only: Sequence[str] = ()) -> App:
@@ -115,6 +117,12 @@ def _app_of(module: ModuleType, place: str, name: str | None) -> tuple[App, Mapp
         assert function is not None
         functions[known_as] = function
     return app, functions
+
+
+def _whole(module: ModuleType, place: str, app: App) -> str:
+    """Return the target that means a whole app, which is named where its module has several."""
+    apps = {id(value): name for name, value in vars(module).items() if isinstance(value, App)}
+    return f"{place}:{apps[id(app)]}" if len(apps) > 1 else place
 
 
 def _app_that_has(name: str | None, known: Mapping[str, Any], place: str) -> App:

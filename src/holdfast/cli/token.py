@@ -1,16 +1,15 @@
 """`holdfast answer --token`: what a callback token brings, to the one wait that it is for."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import click
 from rich.text import Text
 
-from holdfast.cli.control import follow_up, is_worked
+from holdfast.cli.control import follow_up, outlook
 from holdfast.cli.exits import Exit
 from holdfast.cli.lines import mark
 from holdfast.cli.options import json_of
-from holdfast.cli.questions import decide
+from holdfast.cli.questions import changes_of, decide
 from holdfast.cli.saying import by as by_whom
 from holdfast.cli.store import open_client
 from holdfast.cli.surface import Surface, shown
@@ -18,20 +17,23 @@ from holdfast.client.protocol import CallbackInfo
 
 
 async def answer_token(
-    surface: Surface, token: str, *, yes: bool | None, value: str | None, args: Mapping[str, Any] | None,
+    surface: Surface, token: str, *, yes: bool | None, value: str | None, args: str | None,
     by: str | None, note: str | None,
 ) -> int:  # fmt: skip
     """Answer the one wait that a callback token is for; the token itself is not printed."""
     async with open_client(surface.store) as client:
         info = await client.callback(token)
+        changed = changes_of(surface, args, info.question)
         answer = _answer(surface, info, yes, value)
-        await client.answer_token(token, answer, args=args, by=by, note=note)
-        working = await is_worked(client)
+        await client.answer_token(token, answer, args=changed, by=by, note=note)
+        then = await outlook(client, info.run)
     if surface.json:
-        surface.value({"run": info.run, "step": info.step, "answer": answer, "by": by, "note": note, "worker": working})
+        surface.value(
+            {"run": info.run, "step": info.step, "answer": answer, "by": by, "note": note, "worker": then.working}
+        )
         return Exit.FINE
     said = f"signal {shown(info.signal)}" if info.signal is not None else "yes" if answer else "no"
-    surface.say(mark("✓", "green") + Text(f"{said}{by_whom(by)}; {follow_up(working)}"))
+    surface.say(mark("✓", "green") + Text(f"{said}{by_whom(by)}; {follow_up(then)}"))
     return Exit.FINE
 
 

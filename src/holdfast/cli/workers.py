@@ -6,6 +6,7 @@ from typing import Any, Final
 from rich.text import Text
 
 from holdfast.cli.exits import Exit
+from holdfast.cli.listing import listing
 from holdfast.cli.liveness import is_alive
 from holdfast.cli.store import open_client
 from holdfast.cli.surface import Surface, shown
@@ -41,22 +42,15 @@ def _plain(worker: WorkerInfo) -> dict[str, Any]:
 
 def _draw(surface: Surface, workers: list[tuple[WorkerInfo, bool | None]]) -> None:
     now = datetime.now(UTC)
-    rows: list[tuple[str, ...]] = [_HEAD] if not surface.quiet else []
-    rows += [_row(worker, now) for worker, alive in workers]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEAD) - 1)]
-    colours = [""] * (not surface.quiet) + [_COLOURS[alive] for _, alive in workers]
-    for row, colour in zip(rows, colours, strict=True):
-        line = Text("  ".join(cell.ljust(width) for cell, width in zip(row[:6], widths, strict=False)) + "  ")
-        line.append(row[6].ljust(widths[6]) + "  ", style=colour)
-        line.append(row[7])
-        line.rstrip()
-        line.truncate(max(surface.out.width, widths[0]), overflow="ellipsis")
-        surface.out.print(line if colour else Text(line.plain, style="dim"), soft_wrap=True)
+    rows = [_row(worker, alive, now) for worker, alive in workers]
+    for line in listing(_HEAD, rows, surface.out.width, quiet=surface.quiet):
+        surface.out.print(line, soft_wrap=True)
 
 
-def _row(worker: WorkerInfo, now: datetime) -> tuple[str, ...]:
+def _row(worker: WorkerInfo, alive: bool | None, now: datetime) -> list[Text]:
     sign = f"{duration(between(worker.beat_at, now))} ago" if worker.beat_at is not None else "unknown"
     serves = "its own runs" if worker.only else ", ".join(shown(name) for name in worker.serves)
     known = (worker.pid, len(worker.runs), worker.concurrency)
     pid, runs, at_once = (str(number) if number is not None else "-" for number in known)
-    return (worker.id, shown(worker.host or "-"), pid, runs, at_once, sign, worker.lock, serves)
+    before = [Text(cell) for cell in (worker.id, shown(worker.host or "-"), pid, runs, at_once, sign)]
+    return [*before, Text(worker.lock, style=_COLOURS[alive]), Text(serves)]
