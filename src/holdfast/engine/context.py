@@ -317,6 +317,9 @@ class Context:
 
         What lies in the past is over at once, so that `ctx.sleep(moment - ctx.now())` holds for every moment.
         """
+        if isinstance(duration, datetime):
+            instead = "to wait until a moment: ctx.sleep(moment - ctx.now())"
+            raise InvalidInput(f"ctx.sleep is a number of seconds or a timedelta, not {duration!r}; {instead}")
         past = isinstance(duration, int | float | timedelta) and seconds_of(duration) < 0
         seconds = 0.0 if past else checked_seconds("ctx.sleep", duration)
         async with self._verb("a wait", "sleep", seconds) as verb:
