@@ -115,6 +115,7 @@ class Runtime:
         self._scheduler: Scheduler | None = None
         self._closing = AsyncExitStack()
         self._portal: Any = None
+        self._watched = False
 
     @property
     def client(self) -> Client:
@@ -154,7 +155,9 @@ class Runtime:
             await self._scheduler.stop()
 
     def _surroundings(self, deps: Any) -> Surroundings:
-        return Surroundings(deps=deps, secrets=Secrets(self._app.secrets), log=Log())
+        around = Surroundings(deps=deps, secrets=Secrets(self._app.secrets), log=Log())
+        around.watched = self._watched
+        return around
 
     async def _build_deps(self) -> Any:
         if self._app.deps is None:
@@ -453,6 +456,7 @@ class Opening:
         concurrency: int,
         only: set[RunId] | None = None,
         told: Told = nobody,
+        watched: bool = False,
     ) -> None:
         if isinstance(concurrency, bool) or not isinstance(concurrency, int) or concurrency < 1:
             raise InvalidInput(f"concurrency= is a whole number of at least 1, not {concurrency!r}")
@@ -461,7 +465,7 @@ class Opening:
         if store is not None and not isinstance(store, str) and not hasattr(store, "commit"):
             raise InvalidInput(f"hf.open wants a store's address, such as sqlite:///holdfast.db, not {store!r}")
         self._store, self._app, self._work, self._concurrency, self._only = store, app, work, concurrency, only
-        self._told = told
+        self._told, self._watched = told, watched
         self._runtime: Runtime | None = None
         self._plain = ExitStack()
 
@@ -478,6 +482,7 @@ class Opening:
         if store is None or isinstance(store, str):
             store = await open_store(store or os.environ.get("HOLDFAST_STORE") or DEFAULT_STORE)
         runtime = self._runtime = Runtime(store, self._app or App(), concurrency=self._concurrency, told=self._told)
+        runtime._watched = self._watched
         try:
             if self._work:
                 await runtime._start_working(self._only)
