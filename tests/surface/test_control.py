@@ -99,8 +99,10 @@ def test_a_signal_with_the_same_key_is_sent_once(waiting: Shell) -> None:
     sent = [waiting("signal", run[:8], "paid", value, "--key", "payment-1", "--json") for value in ("1", "2")]
     assert [one.status for one in sent] == [0, 0]
     assert sent[0].value == {
-        "run": run, "signal": "paid", "value": 1, "key": "payment-1", "by": "grace", "worker": False,
+        "run": run, "signal": "paid", "value": 1, "key": "payment-1", "by": "grace", "worker": False, "before": False,
     }  # fmt: skip
+    assert sent[1].value["before"] is True
+    assert "was sent before" in waiting("signal", run, "paid", "3", "--key", "payment-1").err
     assert waiting("run", "waiting.py:rent", "boat", "--key", "k").value == "1 paid"
 
 

@@ -27,11 +27,16 @@ async def answer_token(
         answer = _answer(surface, info, yes, value)
         await client.answer_token(token, answer, args=args, by=by, note=note)
         working = await is_worked(client)
+    before = info.state == "answered"
     if surface.json:
-        surface.value({"run": info.run, "step": info.step, "answer": answer, "by": by, "note": note, "worker": working})
+        told = {"run": info.run, "step": info.step, "answer": answer, "by": info.by if before else by, "note": note}
+        surface.value({**told, "worker": working, "before": before})
         return Exit.FINE
     said = f"signal {shown(info.signal)}" if info.signal is not None else "yes" if answer else "no"
-    surface.say(mark("✓", "green") + Text(f"{said}{by_whom(by)}; {follow_up(working)}"))
+    if before:
+        surface.say(mark("✓", "green") + Text(f"was answered before{by_whom(info.by)}: {said}"))
+    else:
+        surface.say(mark("✓", "green") + Text(f"{said}{by_whom(by)}; {follow_up(working)}"))
     return Exit.FINE
 
 

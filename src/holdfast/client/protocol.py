@@ -129,6 +129,8 @@ class CallbackInfo(msgspec.Struct, frozen=True, kw_only=True):
     signal: str | None
     """What is waited for; None for a question."""
     expires_at: datetime | None
+    by: str | None = None
+    """Who answered, if it was answered and somebody said so."""
 
 
 class ScheduleInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -259,6 +261,16 @@ class Client(Protocol):
         self, run: RunId, name: str, value: Any = None, *, key: str | None = None, by: str | None = None
     ) -> bool:
         """Send a run a signal; the same key is sent once. False when it had ended before.
+
+        Raises:
+            NotFound: there is no such run.
+        """
+        ...
+
+    async def send(
+        self, run: RunId, name: str, value: Any = None, *, key: str | None = None, by: str | None = None
+    ) -> str:
+        """Send a run a signal, as `signal` does, and say what became of it: `sent`, sent `before`, or `ended`.
 
         Raises:
             NotFound: there is no such run.
