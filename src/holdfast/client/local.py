@@ -134,7 +134,7 @@ class LocalClient:
     async def match(self, prefix: str) -> Sequence[RunId]:
         digits = prefix.replace("-", "").lower()
         if not re.fullmatch("[0-9a-f]{8,32}", digits):
-            raise InvalidInput(f"{prefix[:60]!r} is not a run id, nor the first eight or more characters of one")
+            raise InvalidInput(f"{prefix[:60]!r} is not a run id, nor its beginning: its first 13 characters, say")
         rows = await self._store.list(RunFilter(prefix=digits, limit=_CANDIDATES))
         return [row.run for row in rows if row.tenant == self._tenant]
 
