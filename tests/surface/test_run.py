@@ -25,6 +25,25 @@ def test_steps_are_told_as_they_are_recorded(shell: Shell) -> None:
     assert "✓ add#2" in ran.err
 
 
+LATER = """
+from __future__ import annotations
+import holdfast as hf
+
+@hf.durable
+async def join(ctx: hf.Context, customer: str, seats: list[int] | None = None) -> str:
+    return customer
+"""
+
+
+@pytest.mark.parametrize("args", [["--input", '{"who": 1}'], ["acme", "many"], ["a", "[]", "b"]], ids=str)
+def test_annotations_that_are_read_later_are_shown_as_written(shell: Shell, args: list[str]) -> None:
+    """A reader sees types, not quotes around them."""
+    (shell.folder / "later.py").write_text(LATER)
+    ran = shell("run", "later.py", *args)
+    assert ran.status == 2
+    assert "It takes: join(customer: str, seats: list[int] | None = None)" in ran.err
+
+
 FAILING = """
 import holdfast as hf
 
