@@ -67,6 +67,8 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     last_seq: int
     base: str | None = None
     base_seq: int | None = None
+    due_at: datetime | None = None
+    """When it goes on by itself, if it rests and does."""
 
 
 class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
