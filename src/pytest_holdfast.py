@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import AsyncIterator, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,10 @@ _MARKER = (
     "holdfast(jumps=True, store=None, concurrency=64): how the fixture `holdfast_runtime` opens its runtime; "
     "the arguments are those of holdfast.testing.open"
 )
+_NO_LOOP = (
+    'holdfast_runtime is for async tests, which nothing runs here: set anyio_mode = "auto" under '
+    "[tool.pytest.ini_options], or mark the test with @pytest.mark.anyio; a plain test takes holdfast_plain_runtime"
+)
 _JUMPS = "whether the clock of `holdfast_runtime` jumps to what is due while a run is waited for (default: true)"
 
 
@@ -26,6 +31,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Make the marker known, so that strict markers accept it."""
     config.addinivalue_line("markers", _MARKER)
+
+
+def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest) -> None:
+    """Say what the async fixture needs, where no plugin has made something of it that pytest can call."""
+    if fixturedef.argname == "holdfast_runtime" and inspect.isasyncgenfunction(fixturedef.func):
+        pytest.fail(_NO_LOOP, pytrace=False)
 
 
 def _options(request: pytest.FixtureRequest) -> dict[str, Any]:

@@ -8,13 +8,23 @@ from contextlib import AsyncExitStack, ExitStack, suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeVar, TypeVarTuple, overload
 
+from holdfast.client.held import left_by
 from holdfast.client.local import LocalClient
 from holdfast.client.protocol import CallbackInfo, Client, Collected, Ending, Finding, Question, Retention, RunSummary
 from holdfast.client.run import Run
 from holdfast.core import limits
 from holdfast.core.budget import Budget, checked_budget
 from holdfast.core.codec import Codec
-from holdfast.core.errors import Conflict, Damaged, InvalidInput, Misuse, NoStore, NotFound, StoreRefused
+from holdfast.core.errors import (
+    Conflict,
+    Damaged,
+    HoldfastError,
+    InvalidInput,
+    Misuse,
+    NoStore,
+    NotFound,
+    StoreRefused,
+)
 from holdfast.core.ids import TENANT, RunId, checked_text, run_id
 from holdfast.core.retry import checked_seconds
 from holdfast.core.status import TERMINAL, Status
@@ -115,6 +125,7 @@ class Runtime:
         self._scheduler: Scheduler | None = None
         self._closing = AsyncExitStack()
         self._portal: Any = None
+        self._watched = False
 
     @property
     def client(self) -> Client:
@@ -154,7 +165,9 @@ class Runtime:
             await self._scheduler.stop()
 
     def _surroundings(self, deps: Any) -> Surroundings:
-        return Surroundings(deps=deps, secrets=Secrets(self._app.secrets), log=Log())
+        around = Surroundings(deps=deps, secrets=Secrets(self._app.secrets), log=Log())
+        around.watched = self._watched
+        return around
 
     async def _build_deps(self) -> Any:
         if self._app.deps is None:
@@ -386,7 +399,7 @@ class Runtime:
     async def _wait_or_trouble(self, run: RunId) -> Ending:
         """Wait for the one run of a plain call; a store that fails it is the caller's to know."""
         assert self._worker is not None
-        waiting = asyncio.ensure_future(self._client.wait(run, or_person=True))
+        waiting = asyncio.ensure_future(self._wait_with_children(run))
         try:
             either: set[asyncio.Future[Any]] = {waiting, self._worker.trouble}
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
@@ -395,6 +408,17 @@ class Runtime:
             return waiting.result()
         finally:
             waiting.cancel()
+
+    async def _wait_with_children(self, run: RunId) -> Ending:
+        """Wait for a run, and let the children that end with it do so here: nobody else may ever come."""
+        assert self._worker is not None
+        ending = await self._client.wait(run, or_person=True)
+        for child in await left_by(self._store, run, self._worker.id) if ending.status.terminal else ():
+            if self._worker.serves(child.name):
+                self._worker.add_run(child.run)
+                with suppress(HoldfastError):  # what becomes of a child is not the answer that is waited for
+                    await self._wait_with_children(child.run)
+        return ending
 
     def wait(self, awaitable: Awaitable[T]) -> T:
         """Wait, from plain code, for something of this runtime: `rt.wait(rt.start(...))`."""
@@ -453,6 +477,7 @@ class Opening:
         concurrency: int,
         only: set[RunId] | None = None,
         told: Told = nobody,
+        watched: bool = False,
     ) -> None:
         if isinstance(concurrency, bool) or not isinstance(concurrency, int) or concurrency < 1:
             raise InvalidInput(f"concurrency= is a whole number of at least 1, not {concurrency!r}")
@@ -461,7 +486,7 @@ class Opening:
         if store is not None and not isinstance(store, str) and not hasattr(store, "commit"):
             raise InvalidInput(f"hf.open wants a store's address, such as sqlite:///holdfast.db, not {store!r}")
         self._store, self._app, self._work, self._concurrency, self._only = store, app, work, concurrency, only
-        self._told = told
+        self._told, self._watched = told, watched
         self._runtime: Runtime | None = None
         self._plain = ExitStack()
 
@@ -478,6 +503,7 @@ class Opening:
         if store is None or isinstance(store, str):
             store = await open_store(store or os.environ.get("HOLDFAST_STORE") or DEFAULT_STORE)
         runtime = self._runtime = Runtime(store, self._app or App(), concurrency=self._concurrency, told=self._told)
+        runtime._watched = self._watched
         try:
             if self._work:
                 await runtime._start_working(self._only)

@@ -11,7 +11,7 @@ import pytest
 
 import holdfast as hf
 from holdfast import events
-from holdfast.client.protocol import ScheduleInfo, WorkerInfo
+from holdfast.client.protocol import RunSummary, ScheduleInfo, WorkerInfo
 from holdfast.core import limits
 from holdfast.core.entry import KINDS
 from holdfast.core.errors import HoldfastError
@@ -150,7 +150,7 @@ def test_a_verb_is_documented(of: type) -> None:
             assert re.search(rf"[`.\s]{verb}[`(]", section), verb
 
 
-@pytest.mark.parametrize("of", [WorkerInfo, ScheduleInfo])
+@pytest.mark.parametrize("of", [RunSummary, WorkerInfo, ScheduleInfo])
 def test_a_field_of_what_the_client_gives_is_documented(of: type[msgspec.Struct]) -> None:
     """Its table on the page of names has the fields that are there, and no other."""
     section = page("api").section(of.__name__)

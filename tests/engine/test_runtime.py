@@ -380,3 +380,10 @@ class TestStarting:
         assert isinstance(last, events.RunFinished)
         assert last.error is not None
         assert (last.status, last.error.type, last.error.message) == ("failed", "ValueError", "no luck")
+
+
+async def test_a_beginning_that_no_id_has_is_refused_with_how_much_to_give(stage: Stage) -> None:
+    """Thirteen characters are a millisecond; fewer are soon shared."""
+    async with stage.open() as runtime:
+        with pytest.raises(InvalidInput, match=r"'01a1' is not a run id, .*: its first 13 characters"):
+            await runtime.client.match("01a1")

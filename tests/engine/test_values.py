@@ -136,7 +136,7 @@ async def test_a_result_of_another_type_than_declared_is_refused(stage: Stage) -
         return "text"  # type: ignore[return-value]
 
     async with stage.open(tale, other) as runtime:
-        with pytest.raises(hf.RunError, match="does not come back as <class 'int'>"):
+        with pytest.raises(hf.RunError, match="does not come back as int: "):
             await soon(runtime.run(tale))
         with pytest.raises(hf.RunError, match="the result of other"):
             await soon(runtime.run(other))

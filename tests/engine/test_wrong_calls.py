@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -48,6 +49,10 @@ WRONG: dict[str, tuple[Verb, str]] = {
     "a plain function spawned": (lambda ctx: ctx.spawn(plain, 3), "ctx.spawn wants a durable function, not .*plain"),
     "a keyword of a run": (lambda ctx: ctx.run(child, number=3), r"ctx.run takes no number=.*ctx.run\(child, \.\.\.\)"),
     "a keyword of a child": (lambda ctx: ctx.spawn(child, number=3), "ctx.spawn takes no number="),
+    "a moment to sleep for": (
+        lambda ctx: ctx.sleep(datetime(2026, 1, 1, tzinfo=UTC)),
+        r"ctx.sleep is .* a timedelta, not .*; to wait until a moment: ctx.sleep\(moment - ctx.now\(\)\)",
+    ),
     "a list of changes": (lambda ctx: ctx.ask("Shall I?", args=[1, 2]), "args= is a mapping.*not list"),
     "a list behind a token": (lambda ctx: ctx.callback("Shall I?", args=[1]), "args= is a mapping.*not list"),
     "a number of items": (lambda ctx: ctx.map(double, 5), "ctx.map wants items that can be gone through, not 5"),

@@ -206,6 +206,18 @@ async def clerk(ctx: hf.Context) -> int | None:
 
 
 @hf.durable
+async def manager(ctx: hf.Context) -> int | None:
+    """Let a child wait for a child of its own."""
+    return await ctx.run(clerk)
+
+
+@hf.durable
+async def firm(ctx: hf.Context) -> int | None:
+    """Wait for a grandchild."""
+    return await ctx.run(manager)
+
+
+@hf.durable
 async def deal(ctx: hf.Context) -> list[Any]:
     """Ask, wait twice, and let a child wait."""
     told = await ctx.ask("Go on?", show={"price": 9})
@@ -214,6 +226,7 @@ async def deal(ctx: hf.Context) -> list[Any]:
 
 
 DEALING = hf.App(clerk, deal)
+MANAGED = hf.App(manager)
 
 
 @hf.durable

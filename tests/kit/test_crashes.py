@@ -154,6 +154,22 @@ async def test_a_program_that_does_not_end_by_itself_is_refused() -> None:
         await every_crash(programs.resting)
 
 
+@pytest.mark.parametrize("processes", [False, True])
+@pytest.mark.parametrize(
+    ("app", "missing"), [(None, "'manager'"), (programs.MANAGED, "'clerk'")], ids=["child", "grandchild"]
+)
+async def test_a_function_that_no_app_of_the_test_has_is_named(
+    app: hf.App | None, missing: str, processes: bool
+) -> None:
+    """A run that waits for a child of unknown code waits for the author of the test."""
+    with pytest.raises(NotSurvived) as refused:
+        await every_crash(programs.firm, app=app, processes=processes)
+    assert refused.value.what.startswith("it does not end by itself: it is waiting (child")
+    assert refused.value.what.endswith(
+        f". No app of this test has {missing}: give app=hf.App(...) with every function that it starts"
+    )
+
+
 async def test_a_program_that_hangs_is_told_after_its_time() -> None:
     """A hang is a finding, not the end of the test run."""
     with pytest.raises(NotSurvived, match=r"it does not end by itself: it is .* has not ended after 0.2 s"):

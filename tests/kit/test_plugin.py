@@ -129,3 +129,14 @@ def test_pytest_finds_the_plugin_where_holdfast_is_installed() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     assert project["project"]["entry-points"]["pytest11"] == {"pytest_holdfast": "pytest_holdfast"}
     assert "src/pytest_holdfast.py" in project["tool"]["hatch"]["build"]["targets"]["wheel"]["only-include"]
+
+
+def test_an_async_test_that_no_plugin_runs_is_told_what_to_set(tmp_path: Path) -> None:
+    """The fixture is nobody's but ours, so what it needs is ours to say."""
+    tests = """
+async def test_async(holdfast_runtime):
+    assert await holdfast_runtime.run(patient) == "done"
+"""
+    done = run(tmp_path, tests, settings="")
+    assert done.returncode == 1
+    assert 'holdfast_runtime is for async tests, which nothing runs here: set anyio_mode = "auto"' in done.stdout

@@ -99,8 +99,10 @@ def test_a_signal_with_the_same_key_is_sent_once(waiting: Shell) -> None:
     sent = [waiting("signal", run[:8], "paid", value, "--key", "payment-1", "--json") for value in ("1", "2")]
     assert [one.status for one in sent] == [0, 0]
     assert sent[0].value == {
-        "run": run, "signal": "paid", "value": 1, "key": "payment-1", "by": "grace", "worker": False,
+        "run": run, "signal": "paid", "value": 1, "key": "payment-1", "by": "grace", "worker": False, "before": False,
     }  # fmt: skip
+    assert sent[1].value["before"] is True
+    assert "was sent before" in waiting("signal", run, "paid", "3", "--key", "payment-1").err
     assert waiting("run", "waiting.py:rent", "boat", "--key", "k").value == "1 paid"
 
 
@@ -263,3 +265,43 @@ def test_a_signal_that_did_not_come_in_time_is_told(waiting: Shell) -> None:
     """A wait that ended by itself does not look like one that was answered."""
     assert waiting("run", "waiting.py:rent", "boat", "0.05", "--key", "k").value == "None paid"
     assert "nothing came in time" in waiting("show", "--key", "k").out
+
+
+TREE = """
+import holdfast as hf
+from pathlib import Path
+
+def clean(name: str) -> None:
+    with Path("cleaned").open("a") as file:
+        print(name, file=file)
+
+@hf.durable
+async def leaf(ctx: hf.Context) -> None:
+    try:
+        await ctx.ask("Shall I?")
+    finally:
+        await ctx.step(clean, "leaf")
+
+@hf.durable
+async def bough(ctx: hf.Context) -> None:
+    try:
+        await ctx.run(leaf)
+    finally:
+        await ctx.step(clean, "bough")
+
+@hf.durable
+async def tree(ctx: hf.Context) -> None:
+    await ctx.run(bough)
+"""
+
+
+def test_a_run_that_is_ended_here_has_its_children_ended_here(shell: Shell) -> None:
+    """Nobody else may come who would: their clean-up is done before the command leaves."""
+    (shell.folder / "tree.py").write_text(TREE)
+    assert shell("run", "tree.py:tree", "--key", "k").status == 6
+    assert shell("cancel", "k").status == 0
+    assert shell("run", "tree.py:tree", "--key", "k").status == 1
+    assert {(run["name"], run["status"]) for run in shell("ls", "--json").values} == {
+        ("tree", "cancelled"), ("bough", "cancelled"), ("leaf", "cancelled"),
+    }  # fmt: skip
+    assert sorted((shell.folder / "cleaned").read_text().split()) == ["bough", "leaf"]

@@ -74,9 +74,13 @@ def test_a_dead_worker_and_its_runs_are_named(shell: Shell) -> None:
     started.end(signal.SIGKILL)
     found = checks(shell)
     assert "dead" in found["workers"][0]["advice"]
+    assert "Run its program, or start another worker" in found["workers"][0]["advice"]
     run = shell("ls", "--json").value["id"]
     assert found["runs"][0]["runs"] == [run]
     assert "held by a dead worker" in found["runs"][0]["found"]
+    (shell.folder / "gate").unlink()
+    assert shell("run", "program.py:hold", "--resume", run).status == 0
+    assert "dead" not in checks(shell)["workers"][0]["found"], "as the advice says"
     assert shell("doctor").status == 0
 
 

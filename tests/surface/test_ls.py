@@ -173,3 +173,22 @@ def test_a_run_at_work_is_listed_without_what_it_waited_for_before(shell: Shell)
     assert (listed["status"], listed["reason"]) == ("running", "")
     assert "waits for signal" not in shell("ls").out
     worker.end(signal.SIGKILL)
+
+
+NAP = """
+import holdfast as hf
+
+@hf.durable
+async def nap(ctx: hf.Context) -> None:
+    await ctx.sleep(7 * 24 * 3600)
+"""
+
+
+def test_a_run_that_sleeps_is_listed_with_until_when(shell: Shell) -> None:
+    """Whoever looks learns when to look again."""
+    (shell.folder / "nap.py").write_text(NAP)
+    started = shell.start("run", "nap.py")
+    started.wait_for("rests: sleeps until ")
+    started.end(signal.SIGKILL)
+    assert "sleeps until " in shell("ls").out
+    assert shell("ls", "--json").value["due_at"].endswith("Z")

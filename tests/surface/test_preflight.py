@@ -16,7 +16,7 @@ from holdfast import events
 from tests.surface.command import SECONDS, Shell, Started
 from tests.surface.deploy_1 import GO, ON
 
-REFUSED = r"would be refused\n    recorded  entry \d: '0/gather#1'\n    asked     '0/act#1'"
+REFUSED = r"would be refused\n    recorded  entry \d: 0/gather#1\n    asked     0/act#1"
 BENIGN = [f"benign {number}" for number in range(6)]
 HARMFUL = [f"harmful {number}" for number in range(3)]
 PINNED = [f"pinned {number}" for number in range(3)]

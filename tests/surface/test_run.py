@@ -25,6 +25,56 @@ def test_steps_are_told_as_they_are_recorded(shell: Shell) -> None:
     assert "✓ add#2" in ran.err
 
 
+LATER = """
+from __future__ import annotations
+import holdfast as hf
+
+@hf.durable
+async def join(ctx: hf.Context, customer: str, seats: list[int] | None = None) -> str:
+    return customer
+"""
+
+
+@pytest.mark.parametrize("args", [["--input", '{"who": 1}'], ["acme", "many"], ["a", "[]", "b"]], ids=str)
+def test_annotations_that_are_read_later_are_shown_as_written(shell: Shell, args: list[str]) -> None:
+    """A reader sees types, not quotes around them."""
+    (shell.folder / "later.py").write_text(LATER)
+    ran = shell("run", "later.py", *args)
+    assert ran.status == 2
+    assert "It takes: join(customer: str, seats: list[int] | None = None)" in ran.err
+
+
+FAILING = """
+import holdfast as hf
+
+def look() -> int:
+    return 1
+
+@hf.durable
+async def lose(ctx: hf.Context) -> None:
+    await ctx.step(look)
+    raise ValueError("out of luck")
+"""
+
+
+def test_a_failure_is_told_once_and_last(shell: Shell) -> None:
+    """What went before it stands before it: first the steps, then where it was raised, then the error."""
+    (shell.folder / "failing.py").write_text(FAILING)
+    ran = shell("run", "failing.py")
+    assert ran.status == 1
+    assert "the run fails" not in ran.err
+    step, raised, told = ran.err.index("✓ look#1"), ran.err.index("in lose"), ran.err.index("error: run ")
+    assert step < raised < told
+    assert ran.err.count("in lose") == 1
+
+
+@pytest.mark.parametrize("manner", ["--quiet", "--json"])
+def test_a_failure_is_one_error_to_whoever_wants_no_more(shell: Shell, manner: str) -> None:
+    """No line of a log stands before it."""
+    ran = shell("run", "program.py:fail", manner)
+    assert ran.err.startswith("error: run " if manner == "--quiet" else '{"error":')
+
+
 def test_json_prints_the_whole_run_as_one_value(shell: Shell) -> None:
     """A program that runs another learns the id, the status and the result from one value."""
     ran = shell("run", "program.py:count", "5", "--key", "k", "--label", "team=a", "--json")

@@ -1,5 +1,7 @@
 """`holdfast answer --token`: an outside system or a mail link answers one wait."""
 
+import signal
+
 import pytest
 
 from tests.surface.command import Shell
@@ -54,6 +56,33 @@ def test_a_token_answers_its_question_and_is_not_printed(calling: Shell) -> None
     assert calling("run", "calling.py:buy", "--key", "k").value == "700 by ann"
     for one in (ran, refused, calling("show", "--key", "k"), calling("tail", refused.error["run"])):
         assert token not in one.out + one.err
+
+
+@pytest.mark.parametrize("taken", [False, True], ids=["in the inbox", "in the journal"])
+def test_the_same_answer_again_is_told_whose_counts(calling: Shell, taken: bool) -> None:
+    """Whoever comes second learns that it was decided, and by whom, instead of being thanked for it."""
+    calling("run", "calling.py:buy", "--key", "k")
+    answer = ("answer", "--token", token_of(calling), "--yes")
+    calling(*answer, "--by", "ann")
+    if taken:
+        calling("run", "calling.py:buy", "--key", "k")
+    again = calling(*answer, "--by", "bob")
+    assert again.status == 0
+    assert "was answered before, by ann: yes" in again.err
+    assert "by bob" not in again.err
+    told = calling(*answer, "--by", "bob", "--json").value
+    assert (told["before"], told["by"]) == (True, "ann")
+
+
+def test_the_same_value_again_is_told_as_brought_before(calling: Shell) -> None:
+    """A value has a sender too, if one was named."""
+    (calling.folder / "calling.py").write_text(CALLING.replace("expires=0.2", "expires=None"))
+    started = calling.start("run", "calling.py:sell", "--key", "k")
+    started.wait_for("rests: ")
+    started.end(signal.SIGKILL)
+    answer = ("answer", "--token", token_of(calling), "--value", "5")
+    assert calling(*answer, "--by", "shop", "--json").value["before"] is False
+    assert "was answered before, by shop: signal paid" in calling(*answer).err
 
 
 def test_a_token_that_is_unknown_or_past_its_time_is_refused(calling: Shell) -> None:

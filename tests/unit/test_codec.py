@@ -2,6 +2,7 @@
 
 import math
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -402,3 +403,10 @@ def test_a_digest_is_the_same_in_every_process() -> None:
         for seed in ("1", "2", "3")
     }  # fmt: skip
     assert len(printed) == 1
+
+
+@pytest.mark.parametrize(("annotation", "said"), [(str, "str"), (list[int], "list[int]"), (int | None, "int | None")])
+def test_a_type_that_a_value_does_not_have_is_named_as_it_is_written(annotation: Any, said: str) -> None:
+    """Whoever reads it wrote `str`, not `<class 'str'>`."""
+    with pytest.raises(InvalidValue, match=rf"^the value does not have the type {re.escape(said)}: "):
+        Codec(annotation).decode(b'{"a": 1}')

@@ -12,6 +12,7 @@ from holdfast.cli.target import Function
 from holdfast.core.codec import encode
 from holdfast.core.errors import InvalidInput, InvalidValue
 from holdfast.core.plural import counted, given, listed
+from holdfast.engine.form import written
 
 
 def read_arguments(function: Function, texts: Sequence[str]) -> dict[str, Any]:
@@ -44,7 +45,7 @@ def _argument(function: Function, parameter: inspect.Parameter, text: str) -> An
             return function.decode_input(msgspec.json.encode({parameter.name: Raw(form)}))[parameter.name]
         except InvalidValue as error:
             why = why or str(error.__cause__ or error)
-    refused = _refused(function, f"{text!r} does not fit the parameter {_written(parameter)}: {why}")
+    refused = _refused(function, f"{text!r} does not fit the parameter {written(parameter)}: {why}")
     refused.hint += _by_name(function, text)
     raise refused
 
@@ -107,7 +108,7 @@ def _argument_or_none(function: Function, name: str, text: str) -> Any:
 
 def _refused(function: Function, message: str) -> InvalidInput:
     error = InvalidInput(message)
-    error.hint = f"It takes: {function.name}({', '.join(_written(p) for p in function.parameters)})"
+    error.hint = f"It takes: {function.name}({', '.join(map(written, function.parameters))})"
     return error
 
 
@@ -121,7 +122,3 @@ def _by_name(function: Function, text: str) -> str:
     if not isinstance(value, dict) or not value or not set(value) <= names:
         return ""
     return f"\nArguments by name are written: --input {shlex.quote(text)}"
-
-
-def _written(parameter: inspect.Parameter) -> str:
-    return str(parameter.replace(kind=inspect.Parameter.POSITIONAL_OR_KEYWORD))

@@ -107,6 +107,8 @@ def _workers(workers: list[tuple[WorkerInfo, bool | None]]) -> Check:
     ]
     dead = sum(alive is False for _, alive in workers)
     found = f"{len(workers) - dead} running" + (f", {dead} dead and not yet replaced" if dead else "")
+    if dead:
+        lines.append("Run its program, or start another worker: what the dead one held goes on, and it is forgotten.")
     return Check("workers", NOTE if dead else OK, found, "\n".join(lines))
 
 

@@ -16,7 +16,7 @@ from holdfast.cli.schedules import list_schedules
 from holdfast.cli.store import find_run, open_client
 from holdfast.cli.surface import Surface, shown
 from holdfast.cli.table import Row, table
-from holdfast.cli.wording import between, duration
+from holdfast.cli.wording import between, clock, duration
 from holdfast.cli.workers import list_workers
 from holdfast.client.protocol import Client, RunSummary
 from holdfast.client.standing import is_ours
@@ -91,6 +91,8 @@ async def _draw(surface: Surface, client: Client, runs: list[RunSummary]) -> Non
         reason = "its process is dead" if run.id in dead else waiting(run.reason)
         if run.status is Status.CANCELLED:
             reason = ending(run.status, run.reason).removeprefix(": ")
+        if run.due_at is not None and run.reason == "sleep":
+            reason += f" until {clock(run.due_at, now)}"
         age = duration(between(run.created_at, now))
         if run.base is not None:
             reason = f"forked from {run.base}" + (f"; {reason}" if reason else "")

@@ -58,7 +58,7 @@ _STORE_HELP: Final = f"Where the runs are. Else HOLDFAST_STORE, else {DEFAULT_ST
 
 
 def run_argument(*, required: bool = True) -> Callable[[Command], Command]:
-    """Take a run, by its id, the first eight or more characters of it, or its key; `find_run` finds it."""
+    """Take a run, by its id, the beginning of it, or its key; `find_run` finds it."""
     return click.argument("run", metavar="RUN", required=required, shell_complete=complete_run)
 
 

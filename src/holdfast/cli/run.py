@@ -170,7 +170,7 @@ class Going:
         if self.asked.resume is not None:
             self.run = await self._find(self.asked.resume)
         only = {self.run} if self.run is not None else set()
-        async with Opening(store, app, work=True, concurrency=64, only=only) as runtime:
+        async with Opening(store, app, work=True, concurrency=64, only=only, watched=True) as runtime:
             client = runtime.client
             before = await self._before(client)
             if self.run is None:
@@ -319,6 +319,7 @@ class Going:
             message = f"{who} has used up its budget: {reason}"
             self.surface.fail("budget_exceeded", message, hint=hint, **data, budget=stuck.budget, resume=again)
             return Exit.FAILED
+        self._say_trace(stuck)
         show = self.surface.command("show", stuck.id)
         verb = "failed" if stuck.status is Status.FAILED else f"is {stuck.status}"
         message = f"{who} {verb}{ending(stuck.status, stuck.reason)}"
@@ -329,6 +330,11 @@ class Going:
         hint = "\n".join([first, *(f"  {way}" for way in ways), "Then:", f"  {again}"])
         self.surface.fail("waiting_for_person", message, hint=hint, word="waiting", **data, resume=again)
         return Exit.PERSON
+
+    def _say_trace(self, info: RunInfo) -> None:
+        """Print where a failure was raised, which is not logged: behind the steps that went before it."""
+        for line in ((info.error or {}).get("traceback") or "").splitlines():
+            self.surface.say(Text(f"  {shown(line)}", style="dim"))
 
     def _say_completed(self, info: RunInfo) -> None:
         took = duration(between(info.created_at, info.updated_at))

@@ -29,11 +29,17 @@ async def signal(surface: Surface, *, run: str, name: str, value: str | None, ke
     carried = json_of("what a signal carries", value) if value is not None else None
     async with open_client(surface.store) as client:
         info = await open_run(surface, client, run)
-        if not await client.signal(RunId(info.id), name, carried, key=key, by=by):
+        became = await client.send(RunId(info.id), name, carried, key=key, by=by)
+        if became == "ended":
             raise ended(surface, info)
         then = await outlook(client, info.id)
     if surface.json:
-        surface.value({"run": info.id, "signal": name, "value": carried, "key": key, "by": by, "worker": then.working})
+        told = {"run": info.id, "signal": name, "value": carried, "key": key, "by": by, "worker": then.working}
+        surface.value({**told, "before": became == "before"})
+        return Exit.FINE
+    if became == "before":
+        said = f"signal {shown(name)} was sent before under key {shown(key or '')}: the first one counts"
+        surface.say(mark("✓", "green") + Text(said))
         return Exit.FINE
     other = _other_than(info, name)
     after = follow_up(then) if not other else f"the run waits for {other} now, and gets it when it asks for it"

@@ -27,13 +27,16 @@ async def answer_token(
         answer = _answer(surface, info, yes, value)
         await client.answer_token(token, answer, args=changed, by=by, note=note)
         then = await outlook(client, info.run)
+    before = info.state == "answered"
     if surface.json:
-        surface.value(
-            {"run": info.run, "step": info.step, "answer": answer, "by": by, "note": note, "worker": then.working}
-        )
+        told = {"run": info.run, "step": info.step, "answer": answer, "by": info.by if before else by, "note": note}
+        surface.value({**told, "worker": then.working, "before": before})
         return Exit.FINE
     said = f"signal {shown(info.signal)}" if info.signal is not None else "yes" if answer else "no"
-    surface.say(mark("✓", "green") + Text(f"{said}{by_whom(by)}; {follow_up(then)}"))
+    if before:
+        surface.say(mark("✓", "green") + Text(f"was answered before{by_whom(info.by)}: {said}"))
+    else:
+        surface.say(mark("✓", "green") + Text(f"{said}{by_whom(by)}; {follow_up(then)}"))
     return Exit.FINE
 
 

@@ -122,7 +122,7 @@ async def _found(store: Store, row: RunRow, wait: _Wait, opened: e.QuestionAsked
     due_at = opened.expires_at if isinstance(opened, e.QuestionAsked) else opened.due_at
     attempt = opened.attempt if isinstance(opened, e.StepStarted) else 1
     key = callback_key(opened.step, attempt) if question is None else answer_key(row.run, opened.seq)
-    answer = _given(wait.closed, next((post for post in posts if post.key == key), None))
+    answer, by = _given(wait.closed, next((post for post in posts if post.key == key), None))
     over = wait.over
     if not over and (wait.closed is not None or (due_at is not None and store.now() >= due_at)):
         over = "its time has passed" if not isinstance(wait.closed, e.StepFailed) else "its run has gone on without it"
@@ -130,20 +130,21 @@ async def _found(store: Store, row: RunRow, wait: _Wait, opened: e.QuestionAsked
         run=row.run, name=row.name, step=opened.step,
         state="answered" if answer is not None else "expired" if over else "open",
         question=question, signal=None if question is not None else opened.waits[0].partition(" ")[2],  # type: ignore[union-attr]
-        expires_at=as_time(due_at) if due_at is not None else None,
+        expires_at=as_time(due_at) if due_at is not None else None, by=by,
     )  # fmt: skip
     return Found(info, opened.seq, attempt, over, answer)
 
 
-def _given(closed: e.Entry | None, post: Post | None) -> bytes | None:
-    """Return what was answered, from the entry that took it or from the inbox."""
+def _given(closed: e.Entry | None, post: Post | None) -> tuple[bytes | None, str | None]:
+    """Return what was answered and by whom, from the entry that took it or from the inbox."""
     if post is not None:
-        return _form(msgspec.json.decode(post.body, type=AnswerBody if post.kind == ANSWER else CallbackBody))
+        body: Any = msgspec.json.decode(post.body, type=AnswerBody if post.kind == ANSWER else CallbackBody)
+        return _form(body), body.by
     match closed:
         case e.QuestionAnswered(expired=False) | e.SignalReceived():
-            return _form(closed)
+            return _form(closed), closed.by
         case _:
-            return None
+            return None, None
 
 
 def _form(answer: Any) -> bytes:

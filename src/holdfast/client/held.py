@@ -30,6 +30,12 @@ async def held_by(store: Store, row: RunRow, is_stuck: Callable[[RunRow], bool])
     return held
 
 
+async def left_by(store: Store, run: RunId, worker: str | None) -> list[RunRow]:
+    """Return the children that a run which has ended leaves to this worker: asked to end, and no other worker's."""
+    children = [child async for child in _children(store, run)]
+    return [child for child in children if not child.status.terminal and child.owner in (None, worker)]
+
+
 def _rests_for_child(row: RunRow) -> bool:
     rests = row.status is Status.WAITING and row.owner is None and row.inbox_seq <= row.seen_seq
     return rests and row.due_at is None and row.reason.startswith("child")

@@ -56,6 +56,8 @@ from holdfast.stream.feed import feed
 
 _CANDIDATES: Final = 10
 _FINISHED: Final = "finished"
+_BECAME: Final = {"accepted": "sent", "duplicate": "before", _FINISHED: "ended"}
+"""What becomes of a signal, by what the store says of its post."""
 _DELETED: Final = (
     "What the key stood for is not done again; the result is in the archive, if one was kept. To do it anew, use "
     "another key. If nobody deleted it, `holdfast verify` tells what was lost."
@@ -132,7 +134,7 @@ class LocalClient:
     async def match(self, prefix: str) -> Sequence[RunId]:
         digits = prefix.replace("-", "").lower()
         if not re.fullmatch("[0-9a-f]{8,32}", digits):
-            raise InvalidInput(f"{prefix[:60]!r} is not a run id, nor the first eight or more characters of one")
+            raise InvalidInput(f"{prefix[:60]!r} is not a run id, nor its beginning: its first 13 characters, say")
         rows = await self._store.list(RunFilter(prefix=digits, limit=_CANDIDATES))
         return [row.run for row in rows if row.tenant == self._tenant]
 
@@ -186,9 +188,14 @@ class LocalClient:
     async def signal(
         self, run: RunId, name: str, value: Any = None, *, key: str | None = None, by: str | None = None
     ) -> bool:
+        return await self.send(run, name, value, key=key, by=by) != "ended"
+
+    async def send(
+        self, run: RunId, name: str, value: Any = None, *, key: str | None = None, by: str | None = None
+    ) -> str:
         body = SignalBody(checked_text("a signal's name", name, limits.NAME_BYTES), Raw(encode(value, "the value")), by)
         post_key = f"{SIGNAL}/{checked_key(key) if key is not None else uuid4()}"
-        return await self._post(run, SIGNAL, post_key, body) != _FINISHED
+        return _BECAME[await self._post(run, SIGNAL, post_key, body)]
 
     async def cancel(self, run: RunId, *, reason: str = "", by: str | None = None) -> bool:
         if (await self._row(run)).status.terminal:

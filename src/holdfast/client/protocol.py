@@ -67,6 +67,8 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     last_seq: int
     base: str | None = None
     base_seq: int | None = None
+    due_at: datetime | None = None
+    """When it goes on by itself, if it rests and does."""
 
 
 class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,6 +131,8 @@ class CallbackInfo(msgspec.Struct, frozen=True, kw_only=True):
     signal: str | None
     """What is waited for; None for a question."""
     expires_at: datetime | None
+    by: str | None = None
+    """Who answered, if it was answered and somebody said so."""
 
 
 class ScheduleInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -259,6 +263,16 @@ class Client(Protocol):
         self, run: RunId, name: str, value: Any = None, *, key: str | None = None, by: str | None = None
     ) -> bool:
         """Send a run a signal; the same key is sent once. False when it had ended before.
+
+        Raises:
+            NotFound: there is no such run.
+        """
+        ...
+
+    async def send(
+        self, run: RunId, name: str, value: Any = None, *, key: str | None = None, by: str | None = None
+    ) -> str:
+        """Send a run a signal, as `signal` does, and say what became of it: `sent`, sent `before`, or `ended`.
 
         Raises:
             NotFound: there is no such run.

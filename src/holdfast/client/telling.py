@@ -63,6 +63,7 @@ async def tell_runs(store: Store, rows: Sequence[RunRow], serving: Serving | Non
             **summary_fields(row, lacking.get(row.run)),
             base=begun.base if begun else None,
             base_seq=begun.at if begun else None,
+            due_at=as_time(row.due_at) if row.due_at is not None and row.owner is None else None,
         )
         for row in rows
         for begun in [begins.get(row.run)]

@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from hashlib import sha256
+from inspect import formatannotation
 from typing import Any, Final
 
 import msgspec
@@ -162,7 +163,7 @@ class Codec:
         try:
             decoder = msgspec.json.Decoder(annotation, dec_hook=_decode_foreign)
         except (TypeError, ValueError) as error:
-            raise InvalidValue(f"{annotation!r} is not a type that can be stored: {error}") from error
+            raise InvalidValue(f"{formatannotation(annotation)} is not a type that can be stored: {error}") from error
         self._decode: Callable[[bytes | Raw], Any] = decoder.decode
 
     def decode(self, body: bytes | Raw, what: str = "the value") -> Any:
@@ -174,7 +175,7 @@ class Codec:
         try:
             return self._decode(body)
         except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
-            raise InvalidValue(f"{what} does not have the type {self.annotation!r}: {error}") from error
+            raise InvalidValue(f"{what} does not have the type {formatannotation(self.annotation)}: {error}") from error
 
     def round_trip(self, value: Any, what: str) -> tuple[bytes, Any]:
         """Return the stored bytes of `value` and what a replay will read from them.
@@ -186,9 +187,8 @@ class Codec:
         try:
             back = self._decode(body)
         except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
-            raise InvalidValue(
-                f"{what} does not come back as {self.annotation!r}: {error}; annotate it with the type it has"
-            ) from error
+            said = f"{what} does not come back as {formatannotation(self.annotation)}: {error}"
+            raise InvalidValue(f"{said}; annotate it with the type it has") from error
         if back is not value and not _same(value, back, body):
             raise InvalidValue(
                 f"{what} is {_short(value)} but would be read back as {_short(back)}; annotate it with the type it has"

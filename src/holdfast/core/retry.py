@@ -63,6 +63,17 @@ def checked_seconds(what: str, duration: float | timedelta, *, least: float = 0.
     return length
 
 
+def refuse_moment(what: str, given: object) -> None:
+    """Refuse a moment where the time until then is wanted, with what to write.
+
+    Raises:
+        InvalidInput: it is one.
+    """
+    if isinstance(given, datetime):
+        instead = f"to wait until a moment: {what}(moment - ctx.now())"
+        raise InvalidInput(f"{what} is a number of seconds or a timedelta, not {given!r}; {instead}")
+
+
 def checked_exceptions(what: str, classes: object) -> tuple[type[BaseException], ...]:
     """Return exception classes as `except` takes them.
 

@@ -19,7 +19,7 @@ from holdfast.core.codec import Codec, canonical, encode
 from holdfast.core.derive import derived_random, derived_uuid
 from holdfast.core.errors import Diverged, InvalidInput, Misuse
 from holdfast.core.ids import checked_text
-from holdfast.core.retry import checked_seconds
+from holdfast.core.retry import checked_seconds, refuse_moment
 from holdfast.core.retry import seconds as seconds_of
 from holdfast.core.signal import Decision, Signal, checked_args
 from holdfast.core.stepkey import counted_key, encode_name, former_keys, root_branch
@@ -317,6 +317,7 @@ class Context:
 
         What lies in the past is over at once, so that `ctx.sleep(moment - ctx.now())` holds for every moment.
         """
+        refuse_moment("ctx.sleep", duration)
         past = isinstance(duration, int | float | timedelta) and seconds_of(duration) < 0
         seconds = 0.0 if past else checked_seconds("ctx.sleep", duration)
         async with self._verb("a wait", "sleep", seconds) as verb:

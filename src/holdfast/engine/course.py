@@ -225,7 +225,7 @@ async def _run(drive: Drive, function: Durable[Any, ...], body: bytes | None) ->
     elif drive.refused is not None:
         await rest_diverged(drive, drive.refused)
     elif ending is not None:
-        if ending.error is not None:
+        if ending.error is not None and not (drive.around.watched and drive.lease.row.parent is None):
             # Before it is written: whoever waits for the end may close the runtime on it. Not `exc_info`: the error
             # itself may hold a secret.
             drive.log.error("the run fails", error=ending.reason, exception=ending.error.traceback or "")

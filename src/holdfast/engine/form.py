@@ -28,6 +28,22 @@ def checked_parameters(function: Callable[..., Any], name: str) -> list[inspect.
     return parameters[1:]
 
 
+class _AsWritten(str):
+    """An annotation that is not evaluated yet, shown without quotes."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def written(parameter: inspect.Parameter) -> str:
+    """Return a parameter as it is written, whether or not its annotation is evaluated: `number: int = 2`."""
+    if isinstance(parameter.annotation, str):
+        parameter = parameter.replace(annotation=_AsWritten(parameter.annotation))
+    return str(parameter.replace(kind=inspect.Parameter.POSITIONAL_OR_KEYWORD))
+
+
 def _check_context(function: Callable[..., Any], parameters: list[inspect.Parameter]) -> None:
     first, *others = parameters
     form = f"write `async def {function.__name__}(ctx: hf.Context, ...)`"

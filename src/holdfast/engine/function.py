@@ -31,7 +31,7 @@ from holdfast.core.sample import sample_of
 from holdfast.core.status import NotDone
 from holdfast.core.stepkey import encode_name
 from holdfast.core.storable import refuse_unstorable, unstorable
-from holdfast.engine.form import checked_parameters
+from holdfast.engine.form import checked_parameters, written
 from holdfast.engine.misfit import misfit
 from holdfast.engine.policy import NOTHING_SAID, Policy, policy_of, refuse_doubt, several
 from holdfast.engine.step import Step
@@ -281,7 +281,7 @@ class Durable(Generic[R_co, P]):
     @property
     def form(self) -> str:
         """What it takes, for people."""
-        return f"It takes: {self.name}({', '.join(str(p) for p in self.parameters)})"
+        return f"It takes: {self.name}({', '.join(map(written, self.parameters))})"
 
     def encode_input(self, named: dict[str, Any]) -> bytes:
         """Return the stored form of the input, checked to come back as it is.

@@ -2,7 +2,9 @@
 
 import asyncio
 import threading
+from ast import literal_eval
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from enum import StrEnum
 from typing import Any, Final, TypeVar
 
@@ -229,11 +231,19 @@ def _code_of(run: RunId, entries: Sequence[StoredEntry]) -> str:
 
 def _said(rehearsed: Rehearsed, *, same: bool) -> dict[str, Any]:
     if isinstance(rehearsed, Diverged):
-        where = {"seq": rehearsed.seq, "recorded": rehearsed.recorded, "asked": rehearsed.asked}
+        where = {"seq": rehearsed.seq, "recorded": _bare(rehearsed.recorded), "asked": _bare(rehearsed.asked)}
         return {"verdict": Verdict.REFUSED, "detail": told(rehearsed, same=same), **where}
     if isinstance(rehearsed, Finished):
         return {"verdict": Verdict.GOES_ON, "detail": f"it would end: {rehearsed.ending.status}"}
     return {"verdict": Verdict.GOES_ON, "next": rehearsed.step}
+
+
+def _bare(told: str) -> str:
+    """Return a step key without the quotes that it has in a sentence; a sentence as it is."""
+    with suppress(ValueError, SyntaxError):
+        key = literal_eval(told)
+        return key if isinstance(key, str) else told
+    return told
 
 
 def _verdict(row: RunRow, **found: Any) -> Preflight:

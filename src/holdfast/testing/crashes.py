@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -72,7 +72,7 @@ async def every_crash(
     seconds = checked_seconds("timeout=", timeout, least=1e-6)
     stage = partial(ProcessStage, alone=alone) if processes else MemoryStage
     others = outside(signals, answers)
-    campaign = _Campaign(check, setup, allow_doubt, others.signals)
+    campaign = _Campaign(check, setup, allow_doubt, others.signals, app.names)
     return await asyncio.to_thread(campaign.run, lambda: stage(what, args, app, others, seconds=seconds))
 
 
@@ -80,9 +80,10 @@ class _Campaign:
     """What is asked of a program."""
 
     def __init__(
-        self, check: Check | None, setup: Callable[[], object] | None, allow_doubt: bool, signals: Iterable[str]
-    ) -> None:
-        self._check, self._setup, self._allow_doubt = check, setup, allow_doubt
+        self, check: Check | None, setup: Callable[[], object] | None, allow_doubt: bool, signals: Iterable[str],
+        known: Collection[str],
+    ) -> None:  # fmt: skip
+        self._check, self._setup, self._allow_doubt, self._known = check, setup, allow_doubt, known
         self._unwanted = set(signals)
         """Those that no run has received yet."""
 
@@ -94,7 +95,7 @@ class _Campaign:
         """
         with _one_at_a_time, stage() as playing:
             unbroken, _ = self._trial(playing, None)
-            judge_unbroken(unbroken, self._trial(playing, None)[0])
+            judge_unbroken(unbroken, self._trial(playing, None)[0], self._known)
             self._ask(unbroken, unbroken)
             for nth in range(1, _MOST):
                 ended, lives = self._trial(playing, nth)

@@ -114,7 +114,8 @@ class Ended:
 
     `result` is plain data, as the journal holds it. `performed` says how often each step's function returned, by step
     key, over all lives; `entries` are the run's events. `crash` is where it was killed, None for an unbroken run.
-    `received` names the signals that it and its children received.
+    `received` names the signals that it and its children received, `unended` the functions of its children, and of
+    theirs, that have not ended.
     """
 
     status: Status
@@ -125,6 +126,7 @@ class Ended:
     performed: Mapping[str, int]
     crash: str | None = None
     received: Sequence[str] = ()
+    unended: Sequence[str] = ()
 
     @property
     def doubted(self) -> Sequence[str]:
@@ -151,8 +153,10 @@ async def look(store: Store, run: RunId, lives: Sequence[Lived], crash: str | No
                 counts[step] = counts.get(step, 0) + 1
     ending = await _ending(store, run)
     result = msgspec.json.decode(ending.value) if ending.status is Status.COMPLETED else None
+    rows = await store.list(RunFilter(limit=_ALL))
     received = sorted({name async for name in _received(store)})
-    return Ended(ending.status, ending.reason, result, ending.error, entries, counts, crash, received)
+    unended = sorted({row.name for row in rows if row.run != run and not row.status.terminal})
+    return Ended(ending.status, ending.reason, result, ending.error, entries, counts, crash, received, unended)
 
 
 async def _received(store: Store) -> AsyncIterator[str]:

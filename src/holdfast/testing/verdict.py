@@ -1,7 +1,7 @@
 """Whether a program has survived a crash: its ending against the unbroken one, and what was performed."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from holdfast.core import entry as e
@@ -20,14 +20,15 @@ class NotSurvived(AssertionError):
         self.what, self.ended, self.unbroken = what, ended, unbroken
 
 
-def judge_unbroken(first: Ended, second: Ended) -> None:
-    """Refuse a program of which no crash could tell anything.
+def judge_unbroken(first: Ended, second: Ended, known: Collection[str]) -> None:
+    """Refuse a program of which no crash could tell anything; `known` are the functions of the test's app.
 
     Raises:
         NotSurvived: it does not end by itself, or ends otherwise each time.
     """
     if not first.status.terminal:
-        raise NotSurvived(f"it does not end by itself: it is {_ending(first)}", first, first)
+        what = f"it does not end by itself: it is {_ending(first)}{_missing(first, known)}"
+        raise NotSurvived(what, first, first)
     if _outcome(first) != _outcome(second):
         what = (
             f"it is {_ending(first)} at first, then {_ending(second)}: what it returns depends on something outside "
@@ -81,6 +82,14 @@ def _ending(ended: Ended) -> str:
     if ended.status is Status.COMPLETED:
         return f"completed with {_short(repr(ended.result))}"
     return f"{ended.status} ({_short(ended.reason)})"
+
+
+def _missing(ended: Ended, known: Collection[str]) -> str:
+    """Return which functions nobody can drive that the run waits for, if any."""
+    names = ", ".join(repr(name) for name in ended.unended if name not in known)
+    return (
+        f". No app of this test has {names}: give app=hf.App(...) with every function that it starts" if names else ""
+    )
 
 
 def _blame(ended: Ended, step: str) -> str:
