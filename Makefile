@@ -5,8 +5,8 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
-# How many processes share the tests
-JOBS ?= 2
+# How many processes share the tests: one more than cores, since many tests wait for a clock or another process
+JOBS ?= 3
 # Extra arguments for the command behind a target: make test ARGS="tests/unit -x"
 ARGS ?=
 
