@@ -128,3 +128,29 @@ async def test_who_does_not_wait_any_more_takes_nobodys_answer_away() -> None:
     assert await asked[0] == 0
     assert await asked[2] == 4
     assert asked[1].cancelled()
+
+
+@pytest.mark.parametrize("turns", range(12))
+async def test_a_question_that_comes_as_the_last_ones_are_answered_is_asked_too(turns: int) -> None:
+    """Whatever moment it comes at: between the end of whoever asks and the news of it nobody asks for him."""
+    first_is_asked, answered = asyncio.Event(), asyncio.Event()
+
+    async def ask(question: Any) -> Any:
+        first_is_asked.set()
+        await answered.wait()
+        return await question(None)
+
+    gathered = Gathered(ask, double)
+    asked = [asyncio.ensure_future(gathered(4))]
+    await first_is_asked.wait()
+    asked.append(asyncio.ensure_future(gathered(5)))
+    for _ in range(4):
+        await asyncio.sleep(0)  # two are on their way now, and end in one turn of the loop
+    answered.set()
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    asked.append(asyncio.ensure_future(gathered(6)))
+    _, waiting = await asyncio.wait(asked, timeout=5)
+    for task in waiting:
+        task.cancel()
+    assert not waiting

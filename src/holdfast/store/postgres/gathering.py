@@ -55,27 +55,31 @@ class Gathered(Generic[Q, A]):
         self._ask, self._several = ask, several
         self._waiting: list[tuple[Q, asyncio.Future[A]]] = []
         self._asking: set[asyncio.Task[None]] = set()
+        self._at_work = 0
+        """How many tasks will look at what waits: one that has ended is among those asking for a moment longer."""
 
     async def __call__(self, question: Q) -> A:
         """Return the answer; whoever does not wait for it any more takes nobody else's away."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[A] = loop.create_future()
         self._waiting.append((question, answer))
-        if len(self._asking) < _ON_THEIR_WAY:
+        if self._at_work < _ON_THEIR_WAY:
+            self._at_work += 1
             task = loop.create_task(self._work(), name="holdfast reads")
             self._asking.add(task)
             task.add_done_callback(self._asking.discard)
         return await answer
 
     async def _work(self) -> None:
-        while True:
-            await asyncio.sleep(0)  # whoever was woken by the same thing joins
-            batch, self._waiting = self._waiting[:_MOST_AT_ONCE], self._waiting[_MOST_AT_ONCE:]
-            batch = [item for item in batch if not item[1].done()]
-            if not batch and not self._waiting:
-                return
-            if batch:
-                await self._answer(batch)
+        try:
+            while self._waiting:
+                await asyncio.sleep(0)  # whoever was woken by the same thing joins
+                batch, self._waiting = self._waiting[:_MOST_AT_ONCE], self._waiting[_MOST_AT_ONCE:]
+                batch = [item for item in batch if not item[1].done()]
+                if batch:
+                    await self._answer(batch)
+        finally:
+            self._at_work -= 1
 
     async def _answer(self, batch: Sequence[tuple[Q, "asyncio.Future[A]"]]) -> None:
         try:
