@@ -317,4 +317,4 @@ async def test_a_worker_that_comes_to_serve_more_says_so(every: Stage) -> None:
         await parked(await runtime.start(tale, key="k"), "signal")
         async with asyncio.timeout(20):
             while not [worker for worker in await runtime.client.workers() if "tale" in worker.serves]:  # noqa: ASYNC110 - nobody announces it
-                await asyncio.sleep(0.01)
+                await asyncio.sleep(0)

@@ -11,6 +11,7 @@ import pytest
 import holdfast as hf
 from holdfast import events
 from holdfast.client.local import LocalClient
+from holdfast.client.protocol import Question
 from holdfast.core.errors import InvalidInput
 from holdfast.core.ids import RunId
 from holdfast.core.post import ANSWER, AnswerBody
@@ -29,6 +30,12 @@ async def asks(ctx: hf.Context) -> list[Any]:
 
 
 GO = hf.Signal("go", None)
+
+
+def yes_to(question: Question) -> NewPost:
+    """Return Ann's answer as it lies in the inbox."""
+    body = AnswerBody(question.step, True, question.shown, by="ann")
+    return NewPost(run=RunId(question.run), kind=ANSWER, key="answer/1", body=msgspec.json.encode(body))
 
 
 @hf.durable
@@ -170,10 +177,7 @@ async def test_an_answer_that_lands_before_anybody_wrote_that_the_question_expir
         async def slow(self: Drive, entry: events.QuestionAnswered) -> bool:
             if not answered:
                 answered.append(True)
-                body = AnswerBody(question.step, True, question.shown, by="ann")
-                await self.store.post(
-                    NewPost(run=RunId(run.id), kind=ANSWER, key="answer/1", body=msgspec.json.encode(body))
-                )
+                await self.store.post(yes_to(question))
             return await write(self, entry)
 
         monkeypatch.setattr(Drive, "write_if_heard", slow)
@@ -189,13 +193,11 @@ async def test_an_answer_of_which_only_a_refusal_of_another_branch_told_counts(
         run = await runtime.start(asks)
         await parked(run, "ask")
         (question,) = await runtime.questions()
-        body = AnswerBody(question.step, True, question.shown, by="ann")
-        answer = NewPost(run=RunId(run.id), kind=ANSWER, key="answer/1", body=msgspec.json.encode(body))
         append = Outbox.append
 
         def behind_another(self: Outbox, *entries: Any, heard: int | None = None, **rest: Any) -> Any:
             async def late() -> Any:
-                posted = await runtime._store.post(answer)
+                posted = await runtime._store.post(yes_to(question))
                 self._journal.inbox_seq = max(self._journal.inbox_seq, posted.seq)
                 return await append(self, *entries, heard=heard, **rest)
 
