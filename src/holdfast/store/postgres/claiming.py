@@ -9,6 +9,7 @@ from holdfast.core.ids import RunId, WorkerId
 from holdfast.store import stalling
 from holdfast.store.postgres import leasing
 from holdfast.store.postgres.clock import ServerClock
+from holdfast.store.postgres.gathering import BY_ID, by_id
 from holdfast.store.postgres.reading import Reader
 from holdfast.store.rows import read_row
 from holdfast.store.value import Lease, RunRow
@@ -45,7 +46,7 @@ class Claims:
     ) -> list[tuple[RunRow, int]]:
         """Return what may be claimed, with its stored CRC: what is due, the longest first, then what a post wakes."""
         if runs is not None:
-            rows = [(read_row(row), row[-3]) for row in await self._reader.rows(leasing.BY_ID, leasing.by_id(runs))]
+            rows = [(read_row(row), row[-3]) for row in await self._reader.rows(BY_ID, by_id(runs))]
             order = {run: place for place, run in enumerate(runs)}
             now = await self._reader.look_at(self._clock)
             rows = [(row, stored) for row, stored in rows if leasing.may_claim(row, serves, now)]

@@ -24,6 +24,7 @@ from holdfast.store.postgres.address import Address, parse
 from holdfast.store.postgres.claiming import Claims
 from holdfast.store.postgres.clock import ServerClock
 from holdfast.store.postgres.connection import Async, Names, connect
+from holdfast.store.postgres.gathering import by_id
 from holdfast.store.postgres.heart import BEAT, PostgresHeart
 from holdfast.store.postgres.hints import Hints
 from holdfast.store.postgres.limiting import TurnOp
@@ -186,20 +187,18 @@ class PostgresStore:
         except IndexError:
             raise StoreUnavailable(f"{self._address} gave no more run numbers") from None
 
-    def _want_numbers(self) -> None:
-        if not self._closed:
-            self._refilling = self._refilled()
-
-    def _refilled(self) -> asyncio.Task[None]:
+    def _want_numbers(self) -> "asyncio.Task[None] | None":
         """Return what takes more numbers: one at a time, however many wait for it."""
-        if self._refilling is None or self._refilling.done():
+        if (self._refilling is None or self._refilling.done()) and not self._closed:
             self._refilling = self._loop.create_task(self._refill(), name="holdfast numbers")
             self._refilling.add_done_callback(lambda task: task.cancelled() or task.exception())
         return self._refilling
 
     async def _number(self) -> int:
         while not self._spare:
-            await asyncio.shield(self._refilled())
+            if (refilling := self._want_numbers()) is None:
+                raise StoreUnavailable(f"{self._address} is closed")
+            await asyncio.shield(refilling)
         return self._take_number()
 
     async def create(self, new: NewRun, *, worker: WorkerId | None = None) -> Created | Existing | KeyTaken:
@@ -446,7 +445,7 @@ class PostgresStore:
         }  # fmt: skip
 
     async def budget(self, run: RunId) -> Mapping[str, Account]:
-        return accounts_of(await self._reader.rows(BUDGET, leasing.by_id([run])))
+        return accounts_of(await self._reader.rows(BUDGET, by_id([run])))
 
     async def secret(self) -> bytes:
         return checked_secret(await self._reader.rows("SELECT secret FROM hf_store"))

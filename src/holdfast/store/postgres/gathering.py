@@ -9,7 +9,7 @@ from holdfast.core.ids import RunId, id_bytes
 from holdfast.store.page import cut
 from holdfast.store.postgres.arrays import Ids, Integers
 from holdfast.store.postgres.connection import Async, Names
-from holdfast.store.rows import SELECT, read_row
+from holdfast.store.rows import POSTS, SELECT, read_row
 from holdfast.store.value import Page
 
 Row = tuple[Any, ...]
@@ -24,7 +24,7 @@ FIRST_ENTRIES: Final = 62
 """As many of a run's first entries are asked for with those of others; longer journals go on by themselves."""
 _MOST_AT_ONCE: Final = 16
 _ON_THEIR_WAY: Final = 2
-_BY_ID: Final = SELECT + "WHERE r.run = ANY($1)"
+BY_ID: Final = f"{SELECT} WHERE r.run = ANY($1)"
 _ENTRIES: Final = """
     SELECT q.place, e.* FROM unnest($1::uuid[]) WITH ORDINALITY AS q(run, place)
       JOIN hf_runs r ON r.run = q.run, LATERAL (
@@ -39,11 +39,10 @@ _COUNTED: Final = """
           FROM hf_posts WHERE run = r.number AND seq > q.after
     ) c
 """
-_WAITING: Final = """
+_WAITING: Final = f"""
     SELECT q.place, p.* FROM unnest($1::uuid[], $2::bigint[]) WITH ORDINALITY AS q(run, after, place)
       JOIN hf_runs r ON r.run = q.run, LATERAL (
-        SELECT seq, kind, key, control, at, consumed, enc, guard, body FROM hf_posts
-         WHERE run = r.number AND seq > q.after AND consumed IS NULL
+        {POSTS} WHERE run = r.number AND seq > q.after AND consumed IS NULL
     ) p ORDER BY q.place, p.seq
 """
 
@@ -115,10 +114,10 @@ class Several:
 
     async def beginnings(self, runs: Sequence[RunId], connection: Async) -> Sequence[Page | None]:
         """Return where these journals begin, None for a run that is not there."""
-        ids = Ids([id_bytes(run) for run in runs])
+        (ids,) = by_id(runs)
         async with connection.pipeline():
             await connection.execute(SNAPSHOT)
-            rows = await connection.execute(self._names(_BY_ID), [ids], binary=True)
+            rows = await connection.execute(self._names(BY_ID), [ids], binary=True)
             entries = await connection.execute(self._names(_ENTRIES), [ids, FIRST_ENTRIES + 1], binary=True)
             await connection.execute(b"COMMIT")
         row_of = {row[1]: row for row in await rows.fetchall()}
@@ -132,10 +131,10 @@ class Several:
 
     async def inboxes(self, asked: Sequence[tuple[RunId, int]], connection: Async) -> Sequence[Inbox]:
         """Return what waits for these runs, each behind the post that is named with it."""
-        values = [Ids([id_bytes(run) for run, _ in asked]), Integers([after for _, after in asked])]
+        values = [*by_id([run for run, _ in asked]), Integers([after for _, after in asked])]
         async with connection.pipeline():
             await connection.execute(SNAPSHOT)
-            rows = await connection.execute(self._names(_BY_ID), values[:1], binary=True)
+            rows = await connection.execute(self._names(BY_ID), values[:1], binary=True)
             counted = await connection.execute(self._names(_COUNTED), values, binary=True)
             waiting = await connection.execute(self._names(_WAITING), values, binary=True)
             await connection.execute(b"COMMIT")
@@ -146,6 +145,11 @@ class Several:
             (row_of.get(id_bytes(run)), counts.get(place, ()), parts[place - 1])
             for place, (run, _) in enumerate(asked, start=1)
         ]
+
+
+def by_id(runs: Sequence[RunId]) -> list[Any]:
+    """Return the values of `BY_ID`."""
+    return [Ids([id_bytes(run) for run in runs])]
 
 
 def _apart(count: int, rows: Sequence[Row]) -> list[list[Row]]:

@@ -6,10 +6,10 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from holdfast.core import limits
-from holdfast.core.ids import Fence, RunId, WorkerId, id_bytes
+from holdfast.core.ids import Fence, WorkerId
 from holdfast.core.status import Status
 from holdfast.core.version import LEFT, admits
-from holdfast.store.postgres.arrays import Ids, Integers, Texts
+from holdfast.store.postgres.arrays import Integers, Texts
 from holdfast.store.postgres.opening import MICROS
 from holdfast.store.rows import SELECT, fixed_of, guard, moving_of, seal
 from holdfast.store.value import Lease, RunRow
@@ -73,7 +73,6 @@ ASKED: Final = f"""
        AND r.name = ANY($1::text[]) AND r.status NOT IN ('completed', 'failed', 'cancelled')
        AND r.refused NOT LIKE '%{LEFT}' AND (r.stalls > 0) = $2::boolean LIMIT $3::bigint
 """
-BY_ID: Final = f"{SELECT} WHERE r.run = ANY($1)"
 # Only rows as they were looked at: one that a neighbour took or moved since matches nothing, one that he is about to
 # is passed over. The worker's own row is held, so that nobody declares it dead between the look and the claim.
 CLAIM: Final = """
@@ -130,11 +129,6 @@ class Admitted:
     def names(self) -> list[Any]:
         """The first values of `ASKED`."""
         return [Texts([name for how, name, _ in self._words if how == "asked"])]
-
-
-def by_id(runs: Sequence[RunId]) -> list[Any]:
-    """Return the values of `BY_ID`."""
-    return [Ids([id_bytes(run) for run in runs])]
 
 
 def may_claim(row: RunRow, serves: Mapping[str, str], now: int) -> bool:
