@@ -239,12 +239,9 @@ class Runtime:
             delay_seconds=checked_seconds("delay=", delay) if delay is not None else 0.0,
             budget=checked_budget(budget),
         )
-        if worker is not None and worker.has_room and not start.delay_seconds:
-            worker.starting += 1
-            try:
-                run = await self._client.start(start, worker=worker.id, take=worker.take)
-            finally:
-                worker.starting -= 1
+        if worker is not None and not start.delay_seconds and (worker.has_room or await worker.finds_room()):
+            with worker.place() as take:
+                run = await self._client.start(start, worker=worker.id, take=take)
         else:
             run = await self._client.start(start)
         if worker is not None:

@@ -11,7 +11,7 @@ import pytest
 import holdfast as hf
 from holdfast import events
 from holdfast.engine import context as context_module
-from tests.engine.stage import Hurdle, Stage, entries_of, kinds_of, parked, seen, soon
+from tests.engine.stage import Hurdle, Stage, entries_of, kinds_of, parked, seen, seen_often, soon
 from tests.engine.test_cancel import Unhurried
 
 
@@ -524,6 +524,7 @@ async def test_a_timeout_around_branches_is_recorded_in_each_and_comes_again(sta
     async with stage.open(tale) as runtime:
         run = await runtime.start(tale)
         await soon(hurdle.reached.wait())
+        await seen_often(run, events.StepFailed, 4)
         cancelled = [e.step for e in await entries_of(run) if isinstance(e, events.StepFailed) and e.cancelled]
         assert sorted(cancelled) == [
             "0/gather#1.1/slow#1", "0/gather#1.2/slow#1", "0/gather#1.3/sleep#1", "0/gather#1.4/map#1.1/slow#1",

@@ -19,7 +19,7 @@ from holdfast.core.limit import Limit
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.value import Lease, LimitRow, Queued, Turn
 from tests.engine import holder
-from tests.engine.stage import Hurdle, Stage, entries_of, kinds_of, soon
+from tests.engine.stage import Hurdle, Stage, entries_of, kinds_of, seen, soon
 
 ROOT = Path(__file__).resolve().parents[2]
 ONE = hf.Limit("one", at_once=1)
@@ -173,6 +173,7 @@ async def test_a_step_cancelled_in_the_queue_never_happened_and_leaves_its_place
         await soon(hurdle.reached.wait())
         run = await runtime.start(two)
         await soon(later.reached.wait())
+        await seen(run, lambda entry: isinstance(entry, events.StepFailed))
         assert (await stands(store)).queued == 0
     later.open.set()
     async with stage.open(two) as runtime:

@@ -25,7 +25,7 @@ from holdfast.store.sqlite import SqliteStore
 from holdfast.store.value import Commit, Created, Existing, KeyTaken, Lease, NewRun, Outcome
 from holdfast.testing.contract.story import Pen, a_lease
 from tests.engine import driver
-from tests.engine.stage import Hurdle, Stage, entries_of, kinds_of, soon
+from tests.engine.stage import Hurdle, Stage, entries_of, kinds_of, seen, soon
 
 ROOT = Path(__file__).resolve().parents[2]
 Driver = subprocess.Popen[str]
@@ -125,7 +125,8 @@ async def test_a_damaged_run_is_set_aside_and_the_others_go_on(stage: Stage, dam
 
     async with stage.open(tale) as runtime:
         runs = [await runtime.start(tale, f"word {n}", key=f"k{n}") for n in range(3)]
-        await soon(hurdle.reached.wait())
+        for run in runs:
+            await seen(run, lambda entry: isinstance(entry, events.StepCompleted))
     performed.clear()
     hurdle.open.set()
     stage.execute(DAMAGE[damage])
@@ -167,8 +168,9 @@ async def test_an_entry_of_a_newer_version_waits_for_code_that_can_read_it(stage
         assert (info.status, info.last_seq) == (hf.Status.WAITING, 2)
 
 
-async def test_no_more_runs_are_driven_at_once_than_allowed(stage: Stage) -> None:
-    """`concurrency` bounds a process; the rest waits its turn and nothing is forgotten."""
+@pytest.mark.parametrize("keyed", [False, True])
+async def test_no_more_runs_are_driven_at_once_than_allowed(every: Stage, keyed: bool) -> None:
+    """`concurrency` bounds a process, however many starts are under way; the rest waits, and nothing is forgotten."""
     now, most = 0, 0
     three = asyncio.Barrier(3)
 
@@ -183,9 +185,52 @@ async def test_no_more_runs_are_driven_at_once_than_allowed(stage: Stage) -> Non
     async def tale(ctx: hf.Context) -> None:
         await ctx.step(act)
 
-    async with stage.open(tale, concurrency=3) as runtime:
-        await soon(asyncio.gather(*(runtime.run(tale) for _ in range(12))))
+    async with every.open(tale, concurrency=3) as runtime:
+        # A key is looked up before there is a lease: all twelve ask before the first has one.
+        await soon(asyncio.gather(*(runtime.run(tale, key=f"k{n}" if keyed else None) for n in range(12))))
     assert most == 3
+
+
+async def test_what_is_started_while_a_claim_is_under_way_finds_no_place_that_the_claim_fills() -> None:
+    """The claim was promised the only place: the run that is started meanwhile waits for its turn."""
+    asked, answered = asyncio.Event(), asyncio.Event()
+
+    class Slow(MemoryStore):
+        async def claim(self, *args: Any, **rest: Any) -> Sequence[Lease]:
+            leases = await super().claim(*args, **rest)
+            if leases and not asked.is_set():
+                asked.set()
+                await answered.wait()
+            return leases
+
+    now, most = 0, 0
+    hurdle = Hurdle()
+
+    async def act() -> None:
+        nonlocal now, most
+        now += 1
+        most = max(most, now)
+        await hurdle()
+        now -= 1
+
+    @hf.durable
+    async def tale(ctx: hf.Context) -> None:
+        await ctx.step(act)
+
+    store = Slow()
+    async with hf.open(store, hf.App(tale), work=False) as runtime:
+        first = await runtime.start(tale)
+        async with hf.open(store, hf.App(tale), concurrency=1) as worker:
+            await soon(asked.wait())
+            second = asyncio.create_task(worker.start(tale))
+            await asyncio.sleep(0)
+            answered.set()
+            await soon(hurdle.reached.wait())
+            run = await soon(second)
+            hurdle.open.set()
+            await soon(first.result())
+            await soon(run.result())
+    assert most == 1
 
 
 async def test_a_retry_that_is_due_later_frees_its_place(stage: Stage) -> None:
@@ -393,14 +438,17 @@ async def test_a_suspect_that_only_wrote_another_intent_is_driven_alone(stage: S
             await soon(waiting.reached.wait())
             await stage.declare_dead()
     step.reached.clear()
+    async with stage.open(work=False) as runtime:
+        # A worker that was declared dead may have come back as another before it was closed.
+        before = (await runtime.client.info(neighbour.id)).attempt, (await runtime.client.info(poison.id)).attempt
     async with stage.open(bad, good, fresh) as runtime:
         await soon(step.reached.wait())
         # Each of these is found by another claim, which would have taken the other suspect too.
         for _ in range(3):
             assert await soon(runtime.run(fresh)) == "done"
             await claimed(runtime)
-        assert (await runtime.client.info(neighbour.id)).attempt == 2
-        assert (await runtime.client.info(poison.id)).attempt == 3
+        after = (await runtime.client.info(neighbour.id)).attempt, (await runtime.client.info(poison.id)).attempt
+    assert after == (before[0], before[1] + 1)
 
 
 async def claimed(runtime: hf.Runtime) -> None:

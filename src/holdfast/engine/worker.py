@@ -1,7 +1,9 @@
 """A worker: claims runs, drives their code, and takes over from the dead."""
 
 import asyncio
+import contextlib
 from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from holdfast.core import limits
@@ -49,8 +51,11 @@ class Worker:
         self._loop_task: asyncio.Task[None] | None = None
         self._space = asyncio.Event()
         self._full = False
-        self.starting = 0
+        self._starting = 0
         """How many starts are under way that may bring a lease, which is not driven before its answer comes."""
+        self._promised = 0
+        """How many places are kept for what starts and claims under way will bring."""
+        self._claiming: asyncio.Future[None] | None = None
         self._settling = False
         self._reap_at = self._audit_at = self._deliver_at = 0.0
         self._faults: Counter[RunId] = Counter()
@@ -95,7 +100,38 @@ class Worker:
     @property
     def has_room(self) -> bool:
         """True when another run could be driven now."""
-        return self._may_take and not self._settling and len(self._driving) < self._concurrency
+        return self._may_take and not self._settling and self._free > 0
+
+    @property
+    def _free(self) -> int:
+        return self._concurrency - len(self._driving) - self._promised
+
+    async def finds_room(self) -> bool:
+        """Say whether another run could be driven, once it is known what a claim that is under way brings."""
+        if self._claiming is not None:
+            await asyncio.wait([self._claiming])
+        return self.has_room
+
+    @contextlib.contextmanager
+    def place(self) -> Iterator[Callable[[Lease], None]]:
+        """Keep a place for a run that is being started; give what drives it, if its start brings a lease."""
+        self._starting += 1
+        self._promised += 1
+        kept = True
+
+        def take(lease: Lease) -> None:
+            nonlocal kept
+            kept = False
+            self._promised -= 1
+            self.take(lease)
+
+        try:
+            yield take
+        finally:
+            self._starting -= 1
+            if kept:
+                self._promised -= 1
+                self._space.set()
 
     @property
     def _may_take(self) -> bool:
@@ -163,21 +199,34 @@ class Worker:
                 bell.close()
 
     async def _claim(self) -> int:
-        room = self._concurrency - len(self._driving)
-        self._full = room <= 0
+        self._full = self._free <= 0
         only = None if self._only is None else [run for run in self._only.runs if run not in self._driving]
-        if room <= 0 or only == [] or not self._may_take:
+        if self._full or only == [] or not self._may_take:
             return 0
         if self._only is not None:
             await self._only.rouse()
-        # After a death, runs that made no progress are driven one at a time: only the one that kills is charged again.
-        suspected = any(drive is None or drive.suspect for _, drive in self._driving.values())
         await self._enrol()
-        leases = await self._store.claim(self.id, self.versions.serves(), limit=room, runs=only, suspects=not suspected)
-        for lease in leases:
-            self.take(lease)
-        self._full = len(leases) == room
-        return len(leases)
+        return len(await self._claimed(only))
+
+    async def _claimed(self, only: Sequence[RunId] | None) -> Sequence[Lease]:
+        """Claim into the places that are free, which are kept meanwhile, and drive what was claimed."""
+        room = self._free
+        if room <= 0:
+            return ()
+        # After a death, runs that made no progress are driven one at a time: only the one that kills is charged again.
+        suspects = not any(drive is None or drive.suspect for _, drive in self._driving.values())
+        claiming = self._claiming = asyncio.get_running_loop().create_future()
+        self._promised += room
+        try:
+            leases = await self._store.claim(self.id, self.versions.serves(), limit=room, runs=only, suspects=suspects)
+            for lease in leases:
+                self.take(lease)
+            self._full = len(leases) == room
+            return leases
+        finally:
+            self._promised -= room
+            self._claiming = None
+            claiming.set_result(None)
 
     async def _enrol(self) -> None:
         """Make known what the app has come to serve since this worker began."""
@@ -236,8 +285,8 @@ class Worker:
 
     async def _settle(self, own: WorkerRow) -> None:
         """Give up leases whose answers were lost: more than is driven, once the starts under way have finished."""
-        self._settling = own.leases > len(self._driving) + self.starting
-        if self._settling and not self.starting:
+        self._settling = own.leases > len(self._driving) + self._starting
+        if self._settling and not self._starting:
             try:
                 # Nothing is started for this worker meanwhile, so that nothing but the rest is given up.
                 await self._store.release(self.id, keep=list(self._driving))

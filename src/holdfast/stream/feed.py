@@ -48,8 +48,8 @@ async def feed(
                 yield event
                 if isinstance(event, RunFinished):
                     return
-            if page.entries or page.chunks:
-                cursor = max(cursor, _end(page))
+            cursor = max(cursor, _end(page))
+            if page.more or page.chunks:
                 # A long history must not hold up whoever shares the event loop.
                 await asyncio.sleep(0)
                 continue
