@@ -58,6 +58,7 @@ async def test_a_timeout_around_a_step_is_recorded_and_comes_again(stage: Stage,
         run = await runtime.start(tale, key="k")
         await soon(hurdle.reached.wait())
         cut = await seen(run, lambda entry: isinstance(entry, events.StepFailed))
+        assert isinstance(cut, events.StepFailed)
         step = "0/slow_plain#1" if kind == "plain" else "0/slow#1"
         assert (cut.cancelled, cut.step) == (True, step)
     thread_may_end.set()

@@ -187,6 +187,7 @@ async def test_a_timeout_of_the_codes_own_around_a_wait_is_recorded_and_comes_ag
         run = await runtime.start(tale)
         await soon(hurdle.reached.wait())
         cut = await seen(run, lambda entry: isinstance(entry, events.StepFailed))
+        assert isinstance(cut, events.StepFailed)
         assert (cut.cancelled, cut.step) == (True, f"0/gather#1.2/{verb}#1")
         assert not await run.questions()
     busy.open.set()
