@@ -9,6 +9,7 @@ from holdfast.core.ids import RunId, id_bytes
 from holdfast.store.page import cut
 from holdfast.store.postgres.arrays import Ids, Integers
 from holdfast.store.postgres.connection import Async, Names
+from holdfast.store.postgres.together import ROW_COLUMNS, Together
 from holdfast.store.rows import POSTS, SELECT, read_row
 from holdfast.store.value import Page
 
@@ -19,7 +20,6 @@ Ask = Callable[[Callable[[Async], Awaitable[Any]]], Awaitable[Any]]
 Inbox = tuple[Row | None, Sequence[int], Sequence[Row]]
 """A run's row; how many posts follow the one that was named, up to which, and how many are damaged; the posts."""
 
-SNAPSHOT: Final = b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 FIRST_ENTRIES: Final = 62
 """As many of a run's first entries are asked for with those of others; longer journals go on by themselves."""
 _MOST_AT_ONCE: Final = 16
@@ -110,18 +110,15 @@ class Several:
     """Asks for several runs in one go, each as it stood at one moment."""
 
     def __init__(self, names: Names) -> None:
-        self._names = names
+        row = (BY_ID, ROW_COLUMNS)
+        self._beginnings = Together(names, row, (_ENTRIES, 8))
+        self._inboxes = Together(names, row, (_COUNTED, 4), (_WAITING, 10))
 
     async def beginnings(self, runs: Sequence[RunId], connection: Async) -> Sequence[Page | None]:
         """Return where these journals begin, None for a run that is not there."""
-        (ids,) = by_id(runs)
-        async with connection.pipeline():
-            await connection.execute(SNAPSHOT)
-            rows = await connection.execute(self._names(BY_ID), [ids], binary=True)
-            entries = await connection.execute(self._names(_ENTRIES), [ids, FIRST_ENTRIES + 1], binary=True)
-            await connection.execute(b"COMMIT")
-        row_of = {row[1]: row for row in await rows.fetchall()}
-        parts = _apart(len(runs), await entries.fetchall())
+        rows, entries = await self._beginnings.ask(connection, [*by_id(runs), FIRST_ENTRIES + 1])
+        row_of = {row[1]: row for row in rows}
+        parts = _apart(len(runs), entries)
         pages: list[Page | None] = []
         for run, part in zip(runs, parts, strict=True):
             row = row_of.get(id_bytes(run))
@@ -132,15 +129,10 @@ class Several:
     async def inboxes(self, asked: Sequence[tuple[RunId, int]], connection: Async) -> Sequence[Inbox]:
         """Return what waits for these runs, each behind the post that is named with it."""
         values = [*by_id([run for run, _ in asked]), Integers([after for _, after in asked])]
-        async with connection.pipeline():
-            await connection.execute(SNAPSHOT)
-            rows = await connection.execute(self._names(BY_ID), values[:1], binary=True)
-            counted = await connection.execute(self._names(_COUNTED), values, binary=True)
-            waiting = await connection.execute(self._names(_WAITING), values, binary=True)
-            await connection.execute(b"COMMIT")
-        row_of = {row[1]: row for row in await rows.fetchall()}
-        counts = {place: numbers for place, *numbers in await counted.fetchall()}
-        parts = _apart(len(asked), await waiting.fetchall())
+        rows, counted, waiting = await self._inboxes.ask(connection, values)
+        row_of = {row[1]: row for row in rows}
+        counts = {place: numbers for place, *numbers in counted}
+        parts = _apart(len(asked), waiting)
         return [
             (row_of.get(id_bytes(run)), counts.get(place, ()), parts[place - 1])
             for place, (run, _) in enumerate(asked, start=1)

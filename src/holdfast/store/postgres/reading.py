@@ -31,8 +31,9 @@ from holdfast.store.postgres.connection import (
     is_worth_another_try,
     translated,
 )
-from holdfast.store.postgres.gathering import FIRST_ENTRIES, SNAPSHOT, Gathered, Several
+from holdfast.store.postgres.gathering import FIRST_ENTRIES, Gathered, Several
 from holdfast.store.postgres.opening import MICROS
+from holdfast.store.postgres.together import ROW_COLUMNS, Together
 from holdfast.store.rows import OPEN, SELECT, UNHEARD, read_post, read_row
 from holdfast.store.value import Page, Post, RunFilter, RunRow, StoredChunk
 
@@ -66,8 +67,8 @@ _SHARED: Final = """
 _CHUNKS: Final = """
     SELECT seq, fence, number, step, attempt, "offset", at, body FROM hf_chunks
      WHERE run = (SELECT number FROM hf_runs WHERE run = $1)
-       AND (seq, fence, number) > ($2::bigint, $3::bigint, $4::bigint)
-     ORDER BY seq, fence, number LIMIT $5
+       AND (seq, fence, number) > ($2::bigint, $4::bigint, $5::bigint)
+     ORDER BY seq, fence, number LIMIT $6
 """
 # What the pool says of lost connections, callers are told by errors of ours; who wants it too sets up logging.
 logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())
@@ -89,6 +90,9 @@ class Reader:
         # To stand behind one's own questions is not to be without an answer, so the pool itself is never waited for.
         self._turns = asyncio.Semaphore(address.pool)
         self._asked: set[asyncio.Task[Any]] = set()
+        row, chunks = (_BY_ID, ROW_COLUMNS), (_CHUNKS, 8)
+        self._own = Together(names, row, (_ENTRIES, 7), chunks)
+        self._shared = Together(names, row, (_SHARED, 7), chunks)
         several = Several(names)
         self._beginnings = Gathered(self.ask, several.beginnings)
         self._inboxes = Gathered(self.ask, several.inboxes)
@@ -179,7 +183,7 @@ class Reader:
         if after == START and not chunks and limit >= FIRST_ENTRIES:
             page = await self._beginnings(run)
         else:
-            page = await self.ask(partial(self._page, _id(run), after, limit, chunks, _ENTRIES))
+            page = await self.ask(partial(self._page, self._own, _id(run), after, limit, chunks))
         if page is None:
             raise NotFound(f"run {run}")
         if joins(after.seq, page.previous, page.entries):
@@ -187,28 +191,20 @@ class Reader:
         rows = await self.rows(_SHARES, [_id(run)])
         if not rows:
             return page
-        shared = await self.ask(partial(self._page, _id(run), after, limit, chunks, _SHARED))
+        shared = await self.ask(partial(self._page, self._shared, _id(run), after, limit, chunks))
         if shared is None:
             raise NotFound(f"run {run}")
         # What a fork shares never changes, so it needs no snapshot with the entries.
         return replace(shared, shares=[Share(up_to, id_text(base)) for up_to, base in rows])
 
+    @staticmethod
     async def _page(
-        self, raw: Id, after: Cursor, limit: int, chunks: bool, statement: str, connection: Async
+        questions: Together, raw: Id, after: Cursor, limit: int, chunks: bool, connection: Async
     ) -> Page | None:
-        async with connection.pipeline():
-            await connection.execute(SNAPSHOT)
-            row = await connection.execute(self.names(_BY_ID), [raw], binary=True)
-            entries = await connection.execute(self.names(statement), [raw, after.seq, limit + 2], binary=True)
-            ahead = None
-            if chunks:
-                asked = [raw, *after, limits.PAGE_ENTRIES]
-                ahead = await connection.execute(self.names(_CHUNKS), asked, binary=True)
-            await connection.execute(b"COMMIT")
-        rows = await row.fetchall()
-        previous, page, more = cut(await entries.fetchall(), after.seq, limit)
-        behind = _fit(await ahead.fetchall()) if ahead is not None else []
-        return Page(read_row(rows[0]), page, [] if more else behind, previous, more) if rows else None
+        values = [raw, after.seq, limit + 2, after.fence, after.number, limits.PAGE_ENTRIES if chunks else 0]
+        rows, entries, ahead = await questions.ask(connection, values)
+        previous, page, more = cut(entries, after.seq, limit)
+        return Page(read_row(rows[0]), page, [] if more else _fit(ahead), previous, more) if rows else None
 
     async def last(self, run: RunId) -> Page | None:
         """Return a run's row and, if it has ended, its last entry."""
