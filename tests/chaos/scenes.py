@@ -94,18 +94,19 @@ Feed = Callable[[Store, RunId], AsyncIterator[Event]]
 
 
 class WhileLookingAway:
-    """A store in front of a store: after a reader's empty look, and before he hears of it, something lands."""
+    """A store in front of a store: after a reader has seen all there is, and before he hears of it, something lands."""
 
     def __init__(self, store: SqliteStore, happen: Callable[[], Any]) -> None:
-        self._store, self._happen = store, happen
+        self._store, self._happen, self._happened = store, happen, False
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
     async def read(self, run: RunId, after: Cursor, **rest: Any) -> Page:
-        """Look; if there was nothing, let it happen now."""
+        """Look; if there is no more, let it happen now."""
         page = await self._store.read(run, after, **rest)
-        if not page.entries and not page.chunks:
+        if not page.more and not page.chunks and not self._happened:
+            self._happened = True
             await self._happen()
         return page
 
@@ -118,7 +119,7 @@ async def hasty_reader(store: Store, run: RunId) -> AsyncIterator[Event]:
         for event, place in feed_module._events(store, run, page, cursor):
             cursor = place
             yield event
-        if not page.entries:
+        if not page.more and not page.chunks:
             bell = store.watch(run)
             await bell.wait()
 
