@@ -7,6 +7,8 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 # How many processes share the tests: one more than cores, since many tests wait for a clock or another process
 JOBS ?= 3
+# The tests start thousands of processes: each would compile Holdfast anew where none may keep what it compiled.
+unexport PYTHONDONTWRITEBYTECODE
 # Extra arguments for the command behind a target: make test ARGS="tests/unit -x"
 ARGS ?=
 
