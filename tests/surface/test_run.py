@@ -1,10 +1,14 @@
 """`holdfast run`: arguments in, the result out, and a way on from wherever it stopped."""
 
+import os
 import shlex
 import signal
+import sys
+from pathlib import Path
 
 import pytest
 
+from holdfast.cli.target import load_target
 from tests.surface.command import Shell
 
 
@@ -23,6 +27,20 @@ def test_steps_are_told_as_they_are_recorded(shell: Shell) -> None:
     assert ran.out == "7\n"
     assert "✓ add#1" in ran.err
     assert "✓ add#2" in ran.err
+
+
+def test_a_program_edited_within_a_second_is_run_as_it_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python tells what it compiled from an edit by second and size: a program is compiled anew each time."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    program = tmp_path / "edited_at_once.py"
+    text = "import holdfast as hf\n@hf.durable\nasync def one(ctx: hf.Context) -> int:\n    return 1\n"
+    for name in ("one", "two"):
+        program.write_text(text.replace("one", name))
+        os.utime(program, (1_700_000_000, 1_700_000_000))
+        assert load_target(str(program)).function.name == name
 
 
 LATER = """

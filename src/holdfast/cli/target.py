@@ -1,6 +1,7 @@
 """What `file.py[:name]` and `module[:name]` mean: a program, and the durable function in it that was asked for."""
 
 import importlib
+import importlib.machinery
 import importlib.util
 import os
 import sys
@@ -8,7 +9,7 @@ import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any, Final
 
 from holdfast.core.errors import HoldfastError, InvalidInput
@@ -182,9 +183,19 @@ def _import_file(place: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise _refused(f"{place} is not a Python file", _FORMS)
+    spec.loader = _Script(name, str(path))
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+class _Script(importlib.machinery.SourceFileLoader):
+    """Compiles a program each time, as `python file.py` does: what was kept is told from an edit only by the second."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        path = self.get_filename(fullname)
+        code: CodeType = self.source_to_code(self.get_data(path), path)
+        return code
 
 
 def _import_module(place: str) -> ModuleType:
