@@ -7,7 +7,7 @@ import pytest
 from holdfast.testing.killer import AtCall
 from tests.chaos.kills import Stage, Stages, end_all, new_killer, orders, scratch
 
-_STRIDE = 3
+_STRIDE = 7
 """Neighbouring calls of a commit repeat each other, and the campaign of kills comes to all of them."""
 
 

@@ -12,7 +12,7 @@ from holdfast.testing.killer import AtPoint, Killer
 from tests.chaos.kills import new_killer, orders, scratch
 from tests.chaos.losses import Loss, Refused
 
-IMAGES = 80
+IMAGES = 40
 
 
 @pytest.fixture(scope="module")

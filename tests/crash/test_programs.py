@@ -9,7 +9,7 @@ from tests.chaos.programs import survive
 from tests.chaos.sites import Site
 
 pytestmark = pytest.mark.slow
-SEEDS = [f"test/{number}" for number in range(16)]
+SEEDS = [f"test/{number}" for number in range(12)]
 FATAL = (2, 12)
 
 
