@@ -10,8 +10,8 @@ import click
 import pytest
 
 import holdfast as hf
-from holdfast.cli import commands
 from tests.docs.pages import DOCS, PAGES, ROOT, Page
+from tests.surface.command import COMMANDS
 
 LINKED = [*PAGES, *map(Page, sorted((DOCS / "adr").glob("*.md"))), *map(Page, sorted(ROOT.glob("*.md")))]
 OBJECTS = {"ctx": hf.Context, "runtime": hf.testing.ClockedRuntime, "run": hf.Run, "step": hf.Step}
@@ -70,8 +70,8 @@ def typed_commands(page: Page) -> Iterator[list[str]]:
 def test_a_command_that_a_page_names_exists_with_its_options(page: Page) -> None:
     """What a page tells its reader to type is understood."""
     for name, *words in typed_commands(page):
-        assert name in commands.commands, name
-        options = {option for p in commands.commands[name].params if isinstance(p, click.Option) for option in
+        assert name in COMMANDS, name
+        options = {option for p in COMMANDS[name].params if isinstance(p, click.Option) for option in
                    (*p.opts, *p.secondary_opts)}  # fmt: skip
         assert {word for word in words if word.startswith("--")} <= options | {"--help"}, (name, words)
 
@@ -80,7 +80,7 @@ def test_every_command_is_documented() -> None:
     """A new command does not stay unknown."""
     told = {words[0] for page in PAGES for words in typed_commands(page)}
     told |= {name for page in PAGES for name in re.findall(r"^#+ `?(?:holdfast )?([a-z]+)`?", page.text, re.MULTILINE)}
-    assert set(commands.commands) <= told
+    assert set(COMMANDS) <= told
 
 
 def anchors(page: Page) -> set[str]:

@@ -15,11 +15,15 @@ from pathlib import Path
 from typing import Any
 
 import apsw
+import click
 import pytest
 
-from holdfast.cli import main
+from holdfast.cli import commands, main
 
 SECONDS = 30.0
+_HERE = click.Context(commands)
+COMMANDS = {name: command for name in commands.list_commands(_HERE) if (command := commands.get_command(_HERE, name))}
+"""All of them, by name and in their order."""
 
 
 @dataclass(frozen=True)

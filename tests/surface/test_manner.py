@@ -8,12 +8,11 @@ import sys
 
 import pytest
 
-from holdfast.cli import commands
 from holdfast.cli.exits import status_of
 from holdfast.core import errors
-from tests.surface.command import SECONDS, Shell
+from tests.surface.command import COMMANDS, SECONDS, Shell
 
-NAMES = list(commands.commands)
+NAMES = list(COMMANDS)
 STATUSES = {
     errors.RunError(run="r", status="failed", reason="x"): 1,
     errors.BudgetExceeded(run="r", status="failed", reason="x"): 1,

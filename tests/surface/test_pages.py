@@ -7,8 +7,8 @@ from typing import Final
 import click
 import pytest
 
-from holdfast.cli import commands
 from holdfast.cli.exits import Exit
+from tests.surface.command import COMMANDS
 
 PAGE: Final = (Path(__file__).resolve().parents[2] / "docs" / "cli.md").read_text("utf-8")
 SECTIONS: Final = dict(re.findall(r"^## `holdfast (\w+)`\n(.*?)(?=^## |\Z)", PAGE, re.DOTALL | re.MULTILINE))
@@ -17,14 +17,14 @@ COMMON: Final = {"--store", "--json", "--quiet", "--help"}
 
 def test_every_command_has_its_section_and_no_other_has() -> None:
     """The page is as long as the command's own list."""
-    assert list(SECTIONS) == list(commands.commands)
+    assert list(SECTIONS) == list(COMMANDS)
 
 
-@pytest.mark.parametrize("name", commands.commands)
+@pytest.mark.parametrize("name", COMMANDS)
 def test_every_option_of_a_command_stands_in_its_section(name: str) -> None:
     """An option that is added is described, and one that is removed is not."""
     options = {
-        word for parameter in commands.commands[name].params if isinstance(parameter, click.Option)
+        word for parameter in COMMANDS[name].params if isinstance(parameter, click.Option)
         for word in (*parameter.opts, *parameter.secondary_opts) if word.startswith("--")
     } - COMMON  # fmt: skip
     assert (
@@ -32,9 +32,9 @@ def test_every_option_of_a_command_stands_in_its_section(name: str) -> None:
         | set(re.findall(r", `(--[a-z-]+)`", SECTIONS[name]))
         == options
     )
-    for parameter in commands.commands[name].params:
+    for parameter in COMMANDS[name].params:
         if isinstance(parameter, click.Argument):
-            assert parameter.make_metavar(click.Context(commands.commands[name])).strip("[].") in SECTIONS[name]
+            assert parameter.make_metavar(click.Context(COMMANDS[name])).strip("[].") in SECTIONS[name]
 
 
 def test_the_page_tells_every_exit_status() -> None:

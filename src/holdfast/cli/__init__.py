@@ -1,41 +1,57 @@
 """The command line: parse, ask the client, render."""
 
+import os
 import sys
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from importlib import import_module
+from typing import Any, Final, NoReturn
 
 import click
 
 from holdfast import __version__
-from holdfast.cli.answer import answer
-from holdfast.cli.budget import raise_
-from holdfast.cli.control import cancel, pause, resume, retry
-from holdfast.cli.delete import delete
-from holdfast.cli.demo import demo
-from holdfast.cli.doctor import doctor
 from holdfast.cli.exits import Exit, status_of
-from holdfast.cli.export import export
-from holdfast.cli.fork import fork
-from holdfast.cli.gc import gc
-from holdfast.cli.ls import ls
-from holdfast.cli.migrate import migrate
-from holdfast.cli.preflight import preflight
-from holdfast.cli.resolve import resolve
-from holdfast.cli.run import run
-from holdfast.cli.show import show
-from holdfast.cli.signal import signal
 from holdfast.cli.surface import Surface
-from holdfast.cli.tail import tail
-from holdfast.cli.verify import verify
-from holdfast.cli.worker import worker
 from holdfast.core.errors import HoldfastError
+
+_PLACES: Final = {
+    "demo": "demo:demo",
+    "run": "run:run",
+    "worker": "worker:worker",
+    "ls": "ls:ls",
+    "show": "show:show",
+    "tail": "tail:tail",
+    "signal": "signal:signal",
+    "answer": "answer:answer",
+    "cancel": "control:cancel",
+    "pause": "control:pause",
+    "resume": "control:resume",
+    "retry": "control:retry",
+    "fork": "fork:fork",
+    "raise": "budget:raise_",
+    "resolve": "resolve:resolve",
+    "preflight": "preflight:preflight",
+    "verify": "verify:verify",
+    "export": "export:export",
+    "delete": "delete:delete",
+    "gc": "gc:gc",
+    "migrate": "migrate:migrate",
+    "doctor": "doctor:doctor",
+}
+"""Where each command is, in the order in which a newcomer meets them; only the one that is called is imported."""
 
 
 class _InOrder(click.Group):
-    """Lists its commands in the order in which a newcomer meets them."""
+    """Knows its commands by name, and imports one when it is asked for."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self.commands)
+        return list(_PLACES)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _PLACES:
+            return None
+        module, _, name = _PLACES[cmd_name].partition(":")
+        command: click.Command = getattr(import_module(f"holdfast.cli.{module}"), name)
+        return command
 
 
 @click.group(cls=_InOrder, context_settings={"help_option_names": ["--help", "-h"]})
@@ -51,12 +67,9 @@ def commands() -> None:
     """
 
 
-for _command in (
-    demo, run, worker, ls, show, tail, signal, answer, cancel, pause, resume, retry, fork, raise_, resolve, preflight,
-    verify, export,
-    delete, gc, migrate, doctor,
-):  # fmt: skip
-    commands.add_command(_command)
+if "_HOLDFAST_COMPLETE" in os.environ:
+    # A shell asks what could be typed: the answers are registered there.
+    import_module("holdfast.cli.completion")
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
