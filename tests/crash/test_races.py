@@ -26,7 +26,7 @@ def test_whoever_comes_first_nothing_is_lost_and_everybody_is_told_the_truth(sit
         ("signal_finish", "boastful", r"left is \[\], not \['signal'\]"),
         ("cancel_park", "blind", "a post is lost"),
         ("cancel_finish", "deaf", "status is completed, not cancelled"),
-        ("cancel_cancel", "forgetful", "CancelReceived is 2, not 1"),
+        ("cancel_cancel", "forgetful", r"CancelReceived is 2, not 1|left is \['cancel'\], not \[\]"),
         ("answer_expiry", "hasty", r"value is \[False, True\], not \[True, False\]"),
         ("resume_pause", "blind", "a post is lost"),
     ],
