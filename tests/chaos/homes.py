@@ -3,6 +3,7 @@
 import os
 import shutil
 from collections.abc import Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -43,6 +44,10 @@ class Home(Protocol):
         """Return the user's own rows, and what is left in the store that nobody needs."""
         ...
 
+    def state(self) -> str:
+        """Return a digest of all that is committed here, but for how often workers gave a sign of life."""
+        ...
+
 
 def home(place: str) -> Home:
     """Return the home at a place."""
@@ -69,12 +74,23 @@ class _Folder:
         database.close()
         return [str(name) for (name,) in rows], left
 
+    def state(self) -> str:
+        if not os.path.exists(self._file):
+            return ""
+        database = apsw.Connection(self._file)
+        asked = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name <> 'hf_store' ORDER BY 1"
+        tables = [str(name) for (name,) in database.execute(asked).fetchall()]
+        told = [(name, database.execute(_all_of(name)).fetchall()) for name in tables]
+        database.close()
+        return _digest(told)
+
 
 class _Schema:
     """A schema with a database to itself: whoever else is in there was left by the trial before."""
 
     def __init__(self, address: str) -> None:
         self._address = address
+        self._looking: psycopg.Connection | None = None
 
     def clear(self) -> None:
         # What a session of the trial before still does must not land in this one.
@@ -98,6 +114,21 @@ class _Schema:
             rows = connection.execute("SELECT name FROM bookings ORDER BY name").fetchall()
             left = [str(what) for question in _LEFT for (what,) in connection.execute(question).fetchall()]
         return [str(name) for (name,) in rows], left
+
+    def state(self) -> str:
+        # One connection for all looks, so that looking changes little of what is looked at.
+        self._looking = connection = self._looking or psycopg.connect(plain(self._address), autocommit=True)
+        asked = "SELECT tablename FROM pg_tables WHERE schemaname = %s AND tablename <> 'hf_store' ORDER BY 1"
+        tables = [name for (name,) in connection.execute(asked, (schema_of(self._address),)).fetchall()]
+        return _digest([(name, sorted(map(repr, connection.execute(_all_of(name)).fetchall()))) for name in tables])
+
+
+def _all_of(table: str) -> str:
+    return "SELECT worker FROM hf_workers" if table == "hf_workers" else f"SELECT * FROM {table}"
+
+
+def _digest(told: object) -> str:
+    return sha256(repr(told).encode()).hexdigest()
 
 
 def locks(folder: str | None) -> list[str]:

@@ -12,13 +12,14 @@ from holdfast.core.ids import RunId, WorkerId
 from holdfast.core.status import Status
 from holdfast.engine.surroundings import Surroundings
 from holdfast.runtime import Runtime
+from holdfast.store import point
 from holdfast.store.protocol import Store, Watch
 from holdfast.store.value import RunFilter, RunRow
 from tests.chaos import twins
 from tests.chaos.acts import CODES, PAID, SENT, arguments
 from tests.chaos.homes import home, locks
 from tests.chaos.program import Story, digest, enter, watch
-from tests.chaos.world import FLIGHT_MICROS, World
+from tests.chaos.world import FLIGHT_MICROS, World, read_ledger
 
 _LOOK_SECONDS: Final = 1.0
 _ALL: Final = 1000
@@ -26,6 +27,8 @@ HASTY: Final = 0.01
 """In seconds: too little to wait for anything but the next attempt at a step; all else parks the run at once."""
 PATIENT: Final = 1.0
 """What a runtime has by itself."""
+TOLD: Final = {"entry", "ack", "told", "started"}
+"""Lines of a ledger that only say what somebody was told: they bind whoever comes after, and change nothing."""
 Bells = dict[RunId | None, tuple[Watch, "asyncio.Future[Any]"]]
 
 
@@ -71,6 +74,22 @@ async def play(
     bookings, left = home(place).look()
     forgotten = [f"the lock {lock}" for lock in locks(store.lock_folder)]
     return Played(stories, tuple(bookings), tuple(findings), (*left, *forgotten, *orphans))
+
+
+async def trace(
+    place: str, ledger: str, cast: tuple[str, ...], twin: str = "", patience_seconds: float = HASTY
+) -> tuple[Played, tuple[tuple[str, str, int], ...]]:
+    """Play, and tell of each point its name, what is committed there, and how much was done outside of the store."""
+    points: list[tuple[str, str, int]] = []
+    reached, at_home = point.reached, home(place)
+
+    def noted(name: str) -> None:
+        acted = sum(line["what"] not in TOLD for line in read_ledger(ledger))
+        points.append((name, at_home.state(), acted))
+        reached(name)
+
+    point.reached = noted
+    return await play(place, ledger, cast, twin, patience_seconds), tuple(points)
 
 
 class _Patient(Runtime):
