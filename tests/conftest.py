@@ -1,5 +1,6 @@
 """What every test here relies on: one event loop kind, a clock that moves when told, and a PostgreSQL if asked for."""
 
+import gc
 import itertools
 import os
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from hypothesis import settings
 
 pytest.register_assert_rewrite("holdfast.testing.contract")
 
+from holdfast.store.schema import migrations  # noqa: E402 - the same
 from holdfast.testing import MovingClock  # noqa: E402 - asserts are rewritten only in what is imported later
 from tests.rigs.server import Server, in_schema  # noqa: E402 - the same
 
@@ -18,6 +20,13 @@ settings.register_profile("holdfast", deadline=None, max_examples=100)
 settings.load_profile("holdfast")
 
 _numbers = itertools.count(1)
+
+
+def pytest_collection_finish() -> None:
+    """Do not look through thousands of collected tests for garbage again and again: that took a tenth of their time."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 50)
 
 
 @pytest.fixture(scope="session")
@@ -46,6 +55,41 @@ def postgres_admin(request: pytest.FixtureRequest) -> Iterator[tuple[str, psycop
     address = named or request.getfixturevalue("postgres_server").address()
     with psycopg.connect(address, autocommit=True) as connection:
         yield address, connection
+
+
+@pytest.fixture(scope="session")
+def postgres_emptied() -> list[str]:
+    """Schemas that a test is done with, and that have nothing in them but a store's tables."""
+    return []
+
+
+@pytest.fixture
+def postgres_store(postgres_admin: tuple[str, psycopg.Connection], postgres_emptied: list[str]) -> Iterator[str]:
+    """The address of an empty store: of a new schema, or of one that another test has used and left sound."""
+    address, connection = postgres_admin
+    if not postgres_emptied:
+        postgres_emptied.append(f"test_{os.getpid()}_{next(_numbers)}")
+        connection.execute(f"CREATE SCHEMA {postgres_emptied[-1]}")
+    schema = postgres_emptied.pop()
+    yield in_schema(address, schema)
+    if _emptied(connection, schema):
+        postgres_emptied.append(schema)
+    else:
+        connection.execute(f"DROP SCHEMA {schema} CASCADE")
+
+
+def _emptied(connection: psycopg.Connection, schema: str) -> bool:
+    """Empty the tables of a store as it was first made; False if it is none, or not only that."""
+    asked = "SELECT tablename FROM pg_tables WHERE schemaname = %s ORDER BY 1"
+    tables = [name for (name,) in connection.execute(asked, [schema]).fetchall()]
+    if "hf_store" not in tables or not all(name.startswith("hf_") for name in tables):
+        return False
+    made = connection.execute(f"SELECT epoch, version FROM {schema}.hf_store").fetchall()
+    if made != [(1, len(migrations("postgres")))]:
+        return False
+    kept = [f"{schema}.{name}" for name in tables if name != "hf_store"]
+    connection.execute(f"TRUNCATE {', '.join(kept)} RESTART IDENTITY")
+    return True
 
 
 @pytest.fixture

@@ -51,11 +51,11 @@ class TestPostgresStore(StoreContract):
     ENDS_ITSELF: ClassVar[str] = "INSERT INTO accounts VALUES ('ann', 5)"
 
     @pytest.fixture
-    def open_store(self, postgres_address: str) -> OpenStore:
+    def open_store(self, postgres_store: str) -> OpenStore:
         """A schema of its own, in which the user's tables are made too."""
-        self.address = postgres_address
-        schema = dict(pair.split("=") for pair in urlsplit(postgres_address).query.split("&"))["schema"]
-        address = f"{postgres_address}&options={quote(f'-c search_path={schema}')}"
+        self.address = postgres_store
+        schema = dict(pair.split("=") for pair in urlsplit(postgres_store).query.split("&"))["schema"]
+        address = f"{postgres_store}&options={quote(f'-c search_path={schema}')}"
 
         async def open_store(clock: Clock) -> Store:
             return await PostgresStore.open(address, clock=clock)

@@ -21,4 +21,4 @@ def every(request: pytest.FixtureRequest, tmp_path: Path, clock: MovingClock) ->
         return MemoryStage(clock)
     if request.param == "sqlite":
         return Stage(tmp_path / "store.db", clock)
-    return PostgresStage(request.getfixturevalue("postgres_address"), clock)
+    return PostgresStage(request.getfixturevalue("postgres_store"), clock)

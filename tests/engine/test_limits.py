@@ -332,7 +332,7 @@ async def test_a_run_that_waits_for_a_slot_is_handed_over(stage: Stage) -> None:
 def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """A store that several processes can open."""
     if request.param == "postgres":
-        return str(request.getfixturevalue("postgres_address"))
+        return str(request.getfixturevalue("postgres_store"))
     return f"sqlite:///{tmp_path / 'a.db'}"
 
 

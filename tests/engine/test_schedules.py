@@ -102,7 +102,7 @@ Opened = Callable[[hf.App], Any]
 @pytest.fixture(params=["sqlite", "postgresql"])
 def opened(request: pytest.FixtureRequest, stage: Stage, clock: MovingClock) -> Opened:
     """Open one store again and again, each time as a process of its own would."""
-    address = request.getfixturevalue("postgres_address") if request.param == "postgresql" else None
+    address = request.getfixturevalue("postgres_store") if request.param == "postgresql" else None
 
     @asynccontextmanager
     async def open_app(app: hf.App) -> AsyncIterator[hf.Runtime]:
