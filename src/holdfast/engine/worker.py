@@ -107,9 +107,12 @@ class Worker:
         return self._concurrency - len(self._driving) - self._promised
 
     async def finds_room(self) -> bool:
-        """Say whether another run could be driven, once it is known what a claim that is under way brings."""
+        """Say whether another run could be driven, once it is known what a claim that is under way brings.
+
+        Not for long: where the store does not answer, a start must not wait for a claim first.
+        """
         if self._claiming is not None:
-            await asyncio.wait([self._claiming])
+            await asyncio.wait([self._claiming], timeout=_POLL_SECONDS)
         return self.has_room
 
     @contextlib.contextmanager
