@@ -191,18 +191,23 @@ async def test_no_more_runs_are_driven_at_once_than_allowed(every: Stage, keyed:
     assert most == 3
 
 
+class Slow(MemoryStore):
+    """A store whose first claim that brings something is answered when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked, self.answered = asyncio.Event(), asyncio.Event()
+
+    async def claim(self, *args: Any, **rest: Any) -> Sequence[Lease]:
+        leases = await super().claim(*args, **rest)
+        if leases and not self.asked.is_set():
+            self.asked.set()
+            await self.answered.wait()
+        return leases
+
+
 async def test_what_is_started_while_a_claim_is_under_way_finds_no_place_that_the_claim_fills() -> None:
     """The claim was promised the only place: the run that is started meanwhile waits for its turn."""
-    asked, answered = asyncio.Event(), asyncio.Event()
-
-    class Slow(MemoryStore):
-        async def claim(self, *args: Any, **rest: Any) -> Sequence[Lease]:
-            leases = await super().claim(*args, **rest)
-            if leases and not asked.is_set():
-                asked.set()
-                await answered.wait()
-            return leases
-
     now, most = 0, 0
     hurdle = Hurdle()
 
@@ -221,16 +226,34 @@ async def test_what_is_started_while_a_claim_is_under_way_finds_no_place_that_th
     async with hf.open(store, hf.App(tale), work=False) as runtime:
         first = await runtime.start(tale)
         async with hf.open(store, hf.App(tale), concurrency=1) as worker:
-            await soon(asked.wait())
+            await soon(store.asked.wait())
             second = asyncio.create_task(worker.start(tale))
             await asyncio.sleep(0)
-            answered.set()
+            store.answered.set()
             await soon(hurdle.reached.wait())
             run = await soon(second)
             hurdle.open.set()
             await soon(first.result())
             await soon(run.result())
     assert most == 1
+
+
+async def test_a_start_does_not_wait_for_a_claim_that_is_not_answered() -> None:
+    """It is created for whoever has a place, and driven when there is one."""
+
+    @hf.durable
+    async def tale(ctx: hf.Context) -> str:
+        return "done"
+
+    store = Slow()
+    async with hf.open(store, hf.App(tale), work=False) as runtime:
+        await runtime.start(tale)
+        async with hf.open(store, hf.App(tale), concurrency=1) as worker:
+            await soon(store.asked.wait())
+            run = await soon(worker.start(tale))
+            assert (await run.info()).status is hf.Status.QUEUED
+            store.answered.set()
+            assert await soon(run.result()) == "done"
 
 
 async def test_a_retry_that_is_due_later_frees_its_place(stage: Stage) -> None:
