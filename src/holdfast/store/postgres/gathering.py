@@ -11,7 +11,7 @@ from holdfast.store.postgres.arrays import Ids, Integers
 from holdfast.store.postgres.connection import Async, Names
 from holdfast.store.postgres.together import ROW_COLUMNS, Together
 from holdfast.store.rows import POSTS, SELECT, read_row
-from holdfast.store.value import Page
+from holdfast.store.value import Page, RunRow
 
 Row = tuple[Any, ...]
 Q = TypeVar("Q")
@@ -111,8 +111,16 @@ class Several:
 
     def __init__(self, names: Names) -> None:
         row = (BY_ID, ROW_COLUMNS)
+        self._by_id = names(BY_ID)
         self._beginnings = Together(names, row, (_ENTRIES, 8))
         self._inboxes = Together(names, row, (_COUNTED, 4), (_WAITING, 10))
+
+    async def rows(self, runs: Sequence[RunId], connection: Async) -> Sequence[RunRow | None]:
+        """Return where these runs stand, None for one that is not there."""
+        cursor = await connection.execute(self._by_id, by_id(runs), binary=True)
+        row_of = {row[1]: row for row in await cursor.fetchall()}
+        found = (row_of.get(id_bytes(run)) for run in runs)
+        return [read_row(row) if row is not None else None for row in found]
 
     async def beginnings(self, runs: Sequence[RunId], connection: Async) -> Sequence[Page | None]:
         """Return where these journals begin, None for a run that is not there."""

@@ -94,6 +94,7 @@ class Reader:
         self._own = Together(names, row, (_ENTRIES, 7), chunks)
         self._shared = Together(names, row, (_SHARED, 7), chunks)
         several = Several(names)
+        self._rows = Gathered(self.ask, several.rows)
         self._beginnings = Gathered(self.ask, several.beginnings)
         self._inboxes = Gathered(self.ask, several.inboxes)
 
@@ -145,7 +146,8 @@ class Reader:
 
         async def question(connection: Async) -> list[Row]:
             cursor = await connection.execute(self.names(text), values or None, binary=True)
-            return await cursor.fetchall() if cursor.description else []
+            # Not by `description`, which is made anew, column by column.
+            return await cursor.fetchall() if cursor.pgresult is not None and cursor.pgresult.nfields else []
 
         return await self.ask(question)
 
@@ -160,8 +162,7 @@ class Reader:
 
     async def row(self, run: RunId) -> RunRow | None:
         """Return a run's row."""
-        rows = await self.rows(_BY_ID, [_id(run)])
-        return read_row(rows[0]) if rows else None
+        return await self._rows(run)
 
     async def key(self, tenant: str, key: str) -> tuple[RunId, Row, RunRow | None] | None:
         """Return the run that a key belongs to, what it stands for, and the run's row if there is one."""
