@@ -25,6 +25,8 @@ DUE_AT: Final = (FIXED + ", " + MOVING).split(", ").index("due_at")
 """Where it stands in a row of `SELECT`."""
 _FIXED_COUNT: Final = FIXED.count(",") + 1
 _MOVING_COUNT: Final = MOVING.count(",") + 1
+ROW_COLUMNS: Final = _FIXED_COUNT + _MOVING_COUNT + 7
+"""How many columns a row of `SELECT` has: what is fixed, what moves, the inbox's counters, the CRC and the owner."""
 OPEN: Final = "r.status NOT IN ('completed', 'failed', 'cancelled')"
 """Of all runs: those that have not ended."""
 UNHEARD: Final = (

@@ -9,8 +9,8 @@ from holdfast.core.ids import RunId, id_bytes
 from holdfast.store.page import cut
 from holdfast.store.postgres.arrays import Ids, Integers
 from holdfast.store.postgres.connection import Async, Names
-from holdfast.store.postgres.together import ROW_COLUMNS, Together
-from holdfast.store.rows import POSTS, SELECT, read_row
+from holdfast.store.postgres.together import Together
+from holdfast.store.rows import POSTS, ROW_COLUMNS, SELECT, read_row
 from holdfast.store.value import Page, RunRow
 
 Row = tuple[Any, ...]

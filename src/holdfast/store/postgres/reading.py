@@ -33,8 +33,8 @@ from holdfast.store.postgres.connection import (
 )
 from holdfast.store.postgres.gathering import FIRST_ENTRIES, Gathered, Several
 from holdfast.store.postgres.opening import MICROS
-from holdfast.store.postgres.together import ROW_COLUMNS, Together
-from holdfast.store.rows import OPEN, SELECT, UNHEARD, read_post, read_row
+from holdfast.store.postgres.together import Together
+from holdfast.store.rows import OPEN, ROW_COLUMNS, SELECT, UNHEARD, read_post, read_row
 from holdfast.store.value import Page, Post, RunFilter, RunRow, StoredChunk
 
 Row = tuple[Any, ...]

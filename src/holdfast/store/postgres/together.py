@@ -1,14 +1,11 @@
 """Several questions as one statement: what they find is of one moment, without a transaction around them."""
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 from holdfast.store.postgres.connection import Async, Names
-from holdfast.store.rows import FIXED, MOVING
 
 Row = tuple[Any, ...]
-ROW_COLUMNS: Final = f"{FIXED}, {MOVING}".count(",") + 1 + 7
-"""How many columns a row of `SELECT` has: what is fixed, what moves, the inbox's counters, the CRC and the owner."""
 
 
 class Together:
