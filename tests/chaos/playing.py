@@ -29,6 +29,8 @@ PATIENT: Final = 1.0
 """What a runtime has by itself."""
 TOLD: Final = {"entry", "ack", "told", "started"}
 """Lines of a ledger that only say what somebody was told: they bind whoever comes after, and change nothing."""
+Point = tuple[str, str, int]
+"""Its name, a digest of what is committed there, and how much was done outside of the store by then."""
 Bells = dict[RunId | None, tuple[Watch, "asyncio.Future[Any]"]]
 
 
@@ -78,9 +80,9 @@ async def play(
 
 async def trace(
     place: str, ledger: str, cast: tuple[str, ...], twin: str = "", patience_seconds: float = HASTY
-) -> tuple[Played, tuple[tuple[str, str, int], ...]]:
+) -> tuple[Played, tuple[Point, ...]]:
     """Play, and tell of each point its name, what is committed there, and how much was done outside of the store."""
-    points: list[tuple[str, str, int]] = []
+    points: list[Point] = []
     reached, at_home = point.reached, home(place)
 
     def noted(name: str) -> None:

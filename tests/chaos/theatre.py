@@ -16,7 +16,7 @@ from tests.chaos.critic import Book
 from tests.chaos.homes import home
 from tests.chaos.judge import Broken
 from tests.chaos.kills import SEAM
-from tests.chaos.playing import HASTY, PATIENT, Played, play, trace
+from tests.chaos.playing import HASTY, PATIENT, Played, Point, play, trace
 from tests.chaos.world import read_ledger
 
 _POINTS: Final = {"order": 98, "visit": 105, "stay": 32, "market": 67, "family": 120}
@@ -82,8 +82,7 @@ class Theatre:
         _, points = self._killer.run(trace, *args).result()
         if len(points) != count:
             return list(range(1, count + 1))
-        pairs = enumerate(zip_longest(points, points[1:]), start=1)
-        return [nth for nth, (at, next_) in pairs if at[0] == "before" or next_ is None or at[1:] != next_[1:]]
+        return worth_dying_at(points)
 
     def trial(
         self, cast: Sequence[str], deaths: Sequence[AtPoint], book: Book, *, patience_seconds: float = HASTY
@@ -109,6 +108,12 @@ class Theatre:
     def book(self) -> Book:
         """Return what an unbroken life tells of every act."""
         return self.unbroken([f"{act}-a" for act in ACTS])[1]
+
+
+def worth_dying_at(points: Sequence[Point]) -> list[int]:
+    """Return the numbers of those that send a write, leave something else behind than the next, or are the last."""
+    pairs = enumerate(zip_longest(points, points[1:]), start=1)
+    return [nth for nth, (at, next_) in pairs if at[0] == "before" or next_ is None or at[1:] != next_[1:]]
 
 
 Theatres = tuple[Theatre, Theatre]

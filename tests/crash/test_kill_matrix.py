@@ -12,7 +12,7 @@ from holdfast.engine.options import StepOptions
 from tests.chaos import acts, program, purse
 from tests.chaos.acts import ACTS
 from tests.chaos.kills import scratch
-from tests.chaos.theatre import Theatre, Theatres, Trial, end_all, every_point, new_killer
+from tests.chaos.theatre import Theatre, Theatres, Trial, end_all, every_point, new_killer, worth_dying_at
 from tests.rigs.server import Server, in_schema
 
 _OPTIONS_ELSEWHERE = {
@@ -54,6 +54,15 @@ def test_acts_that_share_their_commits_survive_deaths_of_their_recoveries_too(th
         for place in range(8)
     ]
     assert end_all(theatres, trials, theatres[0].book()) >= len(trials)
+
+
+def test_a_point_is_left_out_only_where_the_next_leaves_the_same_behind() -> None:
+    """One that sends a write, one behind which something is committed or done, and the last are all died at."""
+    points = [
+        ("before", "a", 0), ("after", "b", 0), ("pay begins", "b", 0), ("pay sent", "b", 1), ("pay performed", "b", 2),
+        ("before", "b", 2), ("before", "b", 2), ("after", "c", 2),
+    ]  # fmt: skip
+    assert worth_dying_at(points) == [1, 3, 4, 6, 7, 8]
 
 
 def test_the_acts_use_every_verb() -> None:
