@@ -104,7 +104,7 @@ def _faults(killer: Killer, tmp_path: Path, names: frozenset[str], code: int, *,
         nth += stride
 
 
-@pytest.mark.parametrize(("lasting", "stride"), [(False, 5), (True, 11)])
+@pytest.mark.parametrize(("lasting", "stride"), [(False, 2), (True, 5)])
 def test_a_failed_sync_loses_nothing_that_was_acknowledged(
     killer: Killer, tmp_path: Path, lasting: bool, stride: int
 ) -> None:

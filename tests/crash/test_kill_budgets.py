@@ -66,7 +66,7 @@ def test_a_tree_that_spends_and_waits_for_tokens_ends_as_if_unbroken(places: Pla
     assert unbroken.accounts == (("clerk", 6, 2, 0, 4), ("spend", 10, 0, 0, 10))
     assert points > 80
     # What is spent and awaited here dies at each of its points in the acts too: some of these have to do.
-    stride = 9 if "://" in places[0][2] else 4
+    stride = 6 if "://" in places[0][2] else 2
 
     def play_half(half: int) -> tuple[int, list[str]]:
         deaths, wrong = 0, []
@@ -90,7 +90,7 @@ def test_a_tree_that_spends_and_waits_for_tokens_ends_as_if_unbroken(places: Pla
 def test_a_recovery_that_dies_loses_nothing_either(places: Places) -> None:
     """A second death soon after the first, while the tree is taken up again."""
     unbroken, _, points = trial(*places[0], [])
-    for nth in range(5, points, 48 if "://" in places[0][2] else 24):
+    for nth in range(5, points, 32 if "://" in places[0][2] else 12):
         told, died, _ = trial(*places[0], [AtPoint(nth), AtPoint(1 + nth % 11)])
         conserved(told)
         assert told == unbroken

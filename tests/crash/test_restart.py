@@ -10,7 +10,7 @@ import holdfast as hf
 from tests.chaos.sites import Site
 from tests.crash.crowd import SLOTS, functions
 
-_RUNS: Final = 110
+_RUNS: Final = 170
 """Of each of the three kinds."""
 _AT_ONCE: Final = 32
 

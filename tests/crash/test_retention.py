@@ -129,7 +129,7 @@ def test_a_clean_up_killed_at_file_calls_all_over_it_loses_no_run(killer: Killer
     """A run torn anywhere between its first line and its last is not taken for one that is archived."""
     calls = killer.count(clean, *full.begin(), watch=full.place).calls
     assert calls > 100
-    for nth in range(1, calls, calls // 12):
+    for nth in range(1, calls, calls // 25):
         assert killer.run(clean, *full.begin(), die=AtCall(nth, "before"), watch=full.place).killed
         judge(full.store, full.archive, full.runs)
 
@@ -139,7 +139,7 @@ def test_a_clean_up_that_goes_on_after_a_death_may_die_too(killer: Killer, full:
     full.begin()
     calls = killer.count(clean, full.store, str(full.archive), watch=full.place).calls
     half = calls // 2
-    for nth in range(1, 60, 13):
+    for nth in range(1, 60, 7):
         full.begin()
         killer.run(clean, full.store, str(full.archive), die=AtCall(half, "before"), watch=full.place)
         killer.run(clean, full.store, str(full.archive), die=AtCall(nth, "after"), watch=full.place)
@@ -154,12 +154,12 @@ def test_a_clean_up_that_loses_its_power_loses_no_run(killer: Killer, full: Full
     acks.touch()
     recording = record(killer, clean, address, archive, directory=full.place, acks=acks)
     checked = 0
-    for image in images(recording, seed=1, limit=20, metadata=metadata):
+    for image in images(recording, seed=1, limit=40, metadata=metadata):
         shutil.rmtree(full.place)
         image.write_to(full.place)
         judge(full.store, full.archive, full.runs)
         checked += 1
-    assert checked == 20
+    assert checked == 40
 
 
 def test_a_clean_up_of_a_shared_database_loses_no_run(killer: Killer, postgres_server: Server, tmp_path: Path) -> None:
