@@ -11,8 +11,8 @@ from hypothesis import settings
 
 pytest.register_assert_rewrite("holdfast.testing.contract")
 
-from holdfast.store.schema import migrations  # noqa: E402 - the same
-from holdfast.testing import MovingClock  # noqa: E402 - asserts are rewritten only in what is imported later
+from holdfast.store.schema import migrations  # noqa: E402 - asserts are rewritten only in what is imported later
+from holdfast.testing import MovingClock  # noqa: E402 - the same
 from tests.rigs.server import Server, in_schema  # noqa: E402 - the same
 
 # No deadline: a shared machine is slow now and then, and a slow example is not a wrong one.
@@ -23,7 +23,7 @@ _numbers = itertools.count(1)
 
 
 def pytest_collection_finish() -> None:
-    """Do not look through thousands of collected tests for garbage again and again: that took a tenth of their time."""
+    """Do not look for garbage among thousands of collected tests: it took a tenth of the processor time."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)

@@ -82,9 +82,8 @@ async def test_processes_that_fight_for_a_limit_never_exceed_it_nor_stand_in_eac
 
     async with asyncio.timeout(60):
         await asyncio.gather(*(work(number) for number in range(24)))
-    assert [bool(one) for one in most] == [True, True]
-    assert most[0] <= 3
-    assert most[1] <= 2
+    assert 0 < most[0] <= 3
+    assert 0 < most[1] <= 2
     assert {(row.held, row.queued) for row in await stores[0].limits()} == {(0, 0)}
     assert deadlocks(request) == before
 
