@@ -208,7 +208,7 @@ async def test_who_stands_behind_his_own_questions_is_not_told_that_the_store_is
         asked = [asyncio.ensure_future(store.get(run.row.run)) for _ in range(9)]
         for _ in range(50):
             await asyncio.sleep(0)  # each has come as far as it can
-        waiting_for_the_pool = store._reader._pool.get_stats().get("requests_waiting", 0)
+        waiting_for_the_pool = store._reader._pool._pool.get_stats().get("requests_waiting", 0)
     found = await asyncio.gather(*asked)
     await store.close()
     assert [row and row.run for row in found] == 9 * [run.row.run]

@@ -124,10 +124,14 @@ class PostgresStore:
             asked = server.mark()
             [(now,)] = await (await connection.execute(f"SELECT {MICROS}".encode(), binary=True)).fetchall()
             server.saw(now, asked)
-        finally:
+            numbers = await (await connection.execute(Names(where.schema)(_NUMBERS), binary=True)).fetchall()
+        except BaseException:
             await connection.close()
+            raise
         store = cls(where, ident, epoch, server)
-        await store._refill()
+        store._stock(numbers)
+        # Where the first run of this process will be written.
+        store._lane(store._spare[-1]).adopt(connection)
         return store
 
     @property
@@ -174,8 +178,11 @@ class PostgresStore:
                 self._hints.tell(None)
 
     async def _refill(self) -> None:
-        """Take more run numbers; a block of them is one step of the sequence."""
-        firsts = await self._reader.rows(_NUMBERS)
+        """Take more run numbers."""
+        self._stock(await self._reader.rows(_NUMBERS))
+
+    def _stock(self, firsts: Sequence[tuple[int]]) -> None:
+        """Keep run numbers; each step of the sequence is a block of them."""
         self._spare = [first + step for (first,) in firsts for step in range(_BLOCK)] + self._spare
 
     def _take_number(self) -> int:

@@ -1,16 +1,13 @@
 """The read side on PostgreSQL: rows, pages and blobs, over a bounded pool of connections."""
 
 import asyncio
-import contextlib
-import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from hashlib import sha256
 from typing import Any, Final, TypeVar
 
 import psycopg
 from msgspec.structs import replace
-from psycopg_pool import AsyncConnectionPool
 
 from holdfast.core import limits
 from holdfast.core.checksum import ZERO, Share
@@ -22,17 +19,10 @@ from holdfast.store.page import cut, joins
 from holdfast.store.postgres.address import Address
 from holdfast.store.postgres.arrays import Id, Texts
 from holdfast.store.postgres.clock import ServerClock
-from holdfast.store.postgres.connection import (
-    CONNECT_SECONDS,
-    OPTIONS,
-    Async,
-    Names,
-    configure,
-    is_worth_another_try,
-    translated,
-)
+from holdfast.store.postgres.connection import Async, Names, is_worth_another_try
 from holdfast.store.postgres.gathering import FIRST_ENTRIES, Gathered, Several
 from holdfast.store.postgres.opening import MICROS
+from holdfast.store.postgres.pool import Pool
 from holdfast.store.postgres.together import Together
 from holdfast.store.rows import OPEN, ROW_COLUMNS, SELECT, UNHEARD, read_post, read_row
 from holdfast.store.value import Page, Post, RunFilter, RunRow, StoredChunk
@@ -70,8 +60,6 @@ _CHUNKS: Final = """
        AND (seq, fence, number) > ($2::bigint, $4::bigint, $5::bigint)
      ORDER BY seq, fence, number LIMIT $6
 """
-# What the pool says of lost connections, callers are told by errors of ours; who wants it too sets up logging.
-logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())
 _AGAIN_SECONDS: Final = (0.05, 0.2, 0.5, 1.0)
 _CLOSE_SECONDS: Final = 1.0
 """How long a store that is closed waits for answers that nobody waits for any more."""
@@ -81,14 +69,9 @@ class Reader:
     """Reads through a pool; a connection that died is replaced, and the question asked again."""
 
     def __init__(self, address: Address, names: Names) -> None:
-        self._address, self.names = address, names
-        self._pool: AsyncConnectionPool[Async] = AsyncConnectionPool(
-            address.conninfo, min_size=0, max_size=address.pool, open=False, kwargs=OPTIONS, configure=configure,
-            timeout=CONNECT_SECONDS, max_idle=60.0, name="holdfast",
-        )  # fmt: skip
-        self._opened = False
-        # To stand behind one's own questions is not to be without an answer, so the pool itself is never waited for.
-        self._turns = asyncio.Semaphore(address.pool)
+        self.names = names
+        self._pool = Pool(address)
+        self.connection = self._pool.connection
         self._asked: set[asyncio.Task[Any]] = set()
         row, chunks = (_BY_ID, ROW_COLUMNS), (_CHUNKS, 8)
         self._own = Together(names, row, (_ENTRIES, 7), chunks)
@@ -104,19 +87,7 @@ class Reader:
             _, late = await asyncio.wait(self._asked, timeout=_CLOSE_SECONDS)
             for task in late:
                 task.cancel()
-        if self._opened:
-            await self._pool.close()
-
-    @contextlib.asynccontextmanager
-    async def connection(self) -> AsyncIterator[Async]:
-        """Give a connection of the pool's."""
-        if not self._opened:
-            self._opened = True
-            await self._pool.open()
-        async with self._turns:
-            with translated(self._address):
-                async with self._pool.connection() as connection:
-                    yield connection
+        await self._pool.close()
 
     async def ask(self, question: Callable[[Async], Awaitable[T]]) -> T:
         """Ask on a connection of the pool's, again if the server went away; so it must be what may be repeated.
@@ -135,6 +106,7 @@ class Reader:
                 try:
                     return await question(connection)
                 except (psycopg.Error, OSError) as error:
+                    await self._pool.hear(connection, error)
                     if not is_worth_another_try(connection, error):
                         raise
             await asyncio.sleep(pause)

@@ -62,6 +62,10 @@ class Lane:
         self._closing = False
         self._task = asyncio.get_running_loop().create_task(self._work(), name="holdfast writer")
 
+    def adopt(self, connection: Async) -> None:
+        """Write over a connection that is there already."""
+        self._connection = connection
+
     def submit(self, op: Any) -> Answer:
         """Queue `op` and return its outcome to be."""
         if self._closing:
