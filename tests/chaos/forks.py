@@ -13,6 +13,7 @@ from holdfast.store.clock import system_clock
 from tests.chaos import family
 from tests.chaos.family import _note, notes, pay, was_paid
 from tests.chaos.homes import home
+from tests.chaos.looking import Point, look_at_points
 
 _PAY_SECONDS: Final = 0.2
 _PAID: Final = "0/pay#1"
@@ -74,6 +75,13 @@ async def play(place: str, ledger: str) -> Told:
         runs = [f"{one.name} {one.status} {one.key} {one.base is not None}" for one in await runtime.runs()]
         findings = [f"{finding.run} {finding.seq}: {finding.what}" async for finding in runtime.client.verify()]
     return Told(tuple(results), tuple(recorded), tuple(sorted(runs)), tuple(findings))
+
+
+async def look(place: str, ledger: str) -> tuple[Point, ...]:
+    """Play, and tell of each point what is committed there and what is noted."""
+    points = look_at_points(place, lambda: notes(Path(ledger)))
+    await play(place, ledger)
+    return tuple(points)
 
 
 async def _base_of(runtime: Runtime, run: hf.Run[Any]) -> hf.Run[Any]:

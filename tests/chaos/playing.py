@@ -18,6 +18,7 @@ from holdfast.store.value import RunFilter, RunRow
 from tests.chaos import twins
 from tests.chaos.acts import CODES, PAID, SENT, arguments
 from tests.chaos.homes import home, locks
+from tests.chaos.looking import Point, look_at_points
 from tests.chaos.program import Story, digest, enter, watch
 from tests.chaos.world import FLIGHT_MICROS, World, read_ledger
 
@@ -29,8 +30,6 @@ PATIENT: Final = 1.0
 """What a runtime has by itself."""
 TOLD: Final = {"entry", "ack", "told", "started"}
 """Lines of a ledger that only say what somebody was told: they bind whoever comes after, and change nothing."""
-Point = tuple[str, str, int]
-"""Its name, a digest of what is committed there, and how much was done outside of the store by then."""
 Bells = dict[RunId | None, tuple[Watch, "asyncio.Future[Any]"]]
 
 
@@ -81,16 +80,8 @@ async def play(
 async def trace(
     place: str, ledger: str, cast: tuple[str, ...], twin: str = "", patience_seconds: float = HASTY
 ) -> tuple[Played, tuple[Point, ...]]:
-    """Play, and tell of each point its name, what is committed there, and how much was done outside of the store."""
-    points: list[Point] = []
-    reached, at_home = point.reached, home(place)
-
-    def noted(name: str) -> None:
-        acted = sum(line["what"] not in TOLD for line in read_ledger(ledger))
-        points.append((name, at_home.state(), acted))
-        reached(name)
-
-    point.reached = noted
+    """Play, and tell of each point what is committed there, and how much was done outside of the store."""
+    points = look_at_points(place, lambda: sum(line["what"] not in TOLD for line in read_ledger(ledger)))
     return await play(place, ledger, cast, twin, patience_seconds), tuple(points)
 
 

@@ -15,6 +15,7 @@ from holdfast.runtime import Runtime
 from holdfast.store.protocol import Store
 from holdfast.store.value import RunFilter, RunRow
 from tests.chaos.homes import home
+from tests.chaos.looking import Point, look_at_points
 from tests.chaos.waiting import _any as any_of
 from tests.chaos.world import World, read_ledger
 
@@ -106,6 +107,13 @@ async def play(place: str, ledger: str, broken: bool = False) -> Told:
         told = await _told(runtime, store, await run.result(timeout=15))
     world.close()
     return told
+
+
+async def look(place: str, ledger: str) -> tuple[Point, ...]:
+    """Play, and tell of each point what is committed there and what was done outside of the store."""
+    points = look_at_points(place, lambda: len(read_ledger(ledger)))
+    await play(place, ledger)
+    return tuple(points)
 
 
 async def _row(store: Store, run: Any) -> RunRow:

@@ -5,7 +5,6 @@ import shutil
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import zip_longest
 from pathlib import Path
 from typing import Final
 
@@ -16,7 +15,8 @@ from tests.chaos.critic import Book
 from tests.chaos.homes import home
 from tests.chaos.judge import Broken
 from tests.chaos.kills import SEAM
-from tests.chaos.playing import HASTY, PATIENT, Played, Point, play, trace
+from tests.chaos.looking import worth_dying_at
+from tests.chaos.playing import HASTY, PATIENT, Played, play, trace
 from tests.chaos.world import read_ledger
 
 _POINTS: Final = {"order": 98, "visit": 105, "stay": 32, "market": 67, "family": 120}
@@ -71,18 +71,11 @@ class Theatre:
         return outcome.points, book
 
     def points(self, cast: Sequence[str], count: int) -> list[int]:
-        """Return which of so many points to die at: not those that leave the same behind as the next one does.
-
-        Where nothing is committed or done between two points, whoever comes after finds the same at both, and more has
-        been promised at the second. A write that is about to be sent may be done by then, so such points all count; and
-        so does every point of a cast whose points come otherwise when they are looked at.
-        """
+        """Return which of so many points of a cast to die at."""
         self._clear()
         args = (self._place, str(self._ledger), tuple(cast), self._twin, HASTY)
         _, points = self._killer.run(trace, *args).result()
-        if len(points) != count:
-            return list(range(1, count + 1))
-        return worth_dying_at(points)
+        return worth_dying_at(points, count)
 
     def trial(
         self, cast: Sequence[str], deaths: Sequence[AtPoint], book: Book, *, patience_seconds: float = HASTY
@@ -108,12 +101,6 @@ class Theatre:
     def book(self) -> Book:
         """Return what an unbroken life tells of every act."""
         return self.unbroken([f"{act}-a" for act in ACTS])[1]
-
-
-def worth_dying_at(points: Sequence[Point]) -> list[int]:
-    """Return the numbers of those that send a write, leave something else behind than the next, or are the last."""
-    pairs = enumerate(zip_longest(points, points[1:]), start=1)
-    return [nth for nth, (at, next_) in pairs if at[0] == "before" or next_ is None or at[1:] != next_[1:]]
 
 
 Theatres = tuple[Theatre, Theatre]

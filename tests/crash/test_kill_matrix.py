@@ -12,7 +12,8 @@ from holdfast.engine.options import StepOptions
 from tests.chaos import acts, program, purse
 from tests.chaos.acts import ACTS
 from tests.chaos.kills import scratch
-from tests.chaos.theatre import Theatre, Theatres, Trial, end_all, every_point, new_killer, worth_dying_at
+from tests.chaos.looking import worth_dying_at
+from tests.chaos.theatre import Theatre, Theatres, Trial, end_all, every_point, new_killer
 from tests.rigs.server import Server, in_schema
 
 _OPTIONS_ELSEWHERE = {
@@ -62,7 +63,8 @@ def test_a_point_is_left_out_only_where_the_next_leaves_the_same_behind() -> Non
         ("before", "a", 0), ("after", "b", 0), ("pay begins", "b", 0), ("pay sent", "b", 1), ("pay performed", "b", 2),
         ("before", "b", 2), ("before", "b", 2), ("after", "c", 2),
     ]  # fmt: skip
-    assert worth_dying_at(points) == [1, 3, 4, 6, 7, 8]
+    assert worth_dying_at(points, 8) == [1, 3, 4, 6, 7, 8]
+    assert worth_dying_at(points, 9) == list(range(1, 10)), "looked at, they came otherwise"
 
 
 def test_the_acts_use_every_verb() -> None:
