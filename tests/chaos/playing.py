@@ -12,7 +12,6 @@ from holdfast.core.ids import RunId, WorkerId
 from holdfast.core.status import Status
 from holdfast.engine.surroundings import Surroundings
 from holdfast.runtime import Runtime
-from holdfast.store import point
 from holdfast.store.protocol import Store, Watch
 from holdfast.store.value import RunFilter, RunRow
 from tests.chaos import twins

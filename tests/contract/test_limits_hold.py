@@ -214,3 +214,42 @@ def test_limits_hold_on_postgresql_whatever_happens(
 ) -> None:
     """The same, where many machines share a database."""
     asyncio.run(play(story, eager, in_schemas_of(postgres_admin)))
+
+
+together = st.lists(
+    st.tuples(st.sampled_from(["acquire", "acquire", "commit", "free"]), run, st.integers(-1, 1)),
+    min_size=2, max_size=RUNS, unique_by=lambda op: op[1],
+)  # fmt: skip
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(st.one_of(together, st.tuples(st.just("void"), worker)), min_size=3, max_size=20))
+def test_what_is_asked_and_given_back_in_one_transaction_neither_exceeds_a_limit_nor_leaves_a_slot_unused(
+    story: list[Any],
+) -> None:
+    """Many share a commit, and what the first found out of a limit is not asked again by the others."""
+    asyncio.run(play_together(story))
+
+
+async def play_together(story: list[Any]) -> None:
+    """Let runs ask for a limit of two slots and give back, several at one moment."""
+    clock = MovingClock(1)
+    async with in_a_file(clock) as store:
+        runs = [a_run(store, tenant="ab"[number % 2]) for number in range(RUNS)]
+        crew = Crew(store, clock, runs, [new_worker_id() for _ in range(WORKERS)])
+        await crew.begin()
+        bells = [store.watch(new.row.run, entries=False) for new in runs]
+        for moment in story:
+            if moment[0] == "void":
+                await crew.void(moment[1])
+                await crew.claim(moment[1])
+            else:
+                asked = [(verb, run, 0, *([priority] if verb == "acquire" else [])) for verb, run, priority in moment]
+                await asyncio.gather(*(crew.play(op) for op in asked))
+            await crew.check()
+            await crew.look()
+            await crew.check()
+            for row in await store.limits():
+                assert row.held == min(2, row.held + row.queued), "a slot is free, and somebody waits for it"
+        for bell in bells:
+            bell.close()

@@ -4,11 +4,13 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable
 
-from holdfast.core.ids import RunId
-from holdfast.store.value import Page
+from holdfast.core.ids import Fence, RunId
+from holdfast.store.value import Page, Queued, Turn
 
 Topic = tuple[RunId | None, bool]
 """A run and whether its entries matter (or only where it stands); no run: whatever may be claimed."""
+Word = tuple[RunId, str, Fence, Turn]
+"""How a step under a lease stands with its limit now."""
 
 
 class Bell:
@@ -60,6 +62,7 @@ class Bells:
         self._by_topic: defaultdict[Topic, set[Bell]] = defaultdict(set)
         self.heard: set[RunId | None] = set()
         """The runs whose every entry somebody listens to."""
+        self._words: dict[RunId, dict[tuple[str, Fence], Queued]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._by_topic)
@@ -82,6 +85,8 @@ class Bells:
                 del self._by_topic[topic]
                 if topic[1]:
                     self.heard.discard(topic[0])
+                elif topic[0] is not None:
+                    self._words.pop(topic[0], None)
 
     def ring(self, run: RunId | None, *, moved: bool = True, ending: Callable[[], Page] | None = None) -> None:
         """Ring for one run; `moved` when it also stands elsewhere than before, `ending` when it has ended."""
@@ -92,6 +97,24 @@ class Bells:
             page = ending() if ending is not None and watchers else None
             for bell in watchers:
                 bell.ring(page)
+
+    def tell(self, word: Word) -> None:
+        """Ring for a step that waits for a slot; if it still has to wait, it is told for how long, and need not ask."""
+        run, step, fence, turn = word
+        if isinstance(turn, Queued) and (run, False) in self._by_topic:
+            self._words.setdefault(run, {})[step, fence] = turn
+        else:
+            self.told(run, step, fence)
+        self.ring(run)
+
+    def told(self, run: RunId, step: str, fence: Fence) -> Queued | None:
+        """Return the word that came for a step, once."""
+        words = self._words.get(run)
+        return words.pop((step, fence), None) if words else None
+
+    def unsay(self, run: RunId) -> None:
+        """Forget what was told to a run's steps: somebody else has written since."""
+        self._words.pop(run, None)
 
     def waiting(self) -> list[RunId]:
         """Return the runs of which somebody only waits to hear where they stand."""

@@ -1,12 +1,12 @@
 """One commit: the check and the write in one statement, and whatever becomes true with it."""
 
 import contextlib
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final
 
 from holdfast.core.errors import Damaged
-from holdfast.core.ids import RunId
-from holdfast.store.bell import Bells
+from holdfast.store.bell import Bells, Word
 from holdfast.store.page import ending
 from holdfast.store.rows import Seal
 from holdfast.store.sqlite.beside import add_blobs, add_post, drop_chunks, move_budget
@@ -36,11 +36,11 @@ _CONSUME: Final = """
 class CommitOp:
     """One commit with its statements' values made ready, so that the writer only executes."""
 
-    __slots__ = ("_change", "_entries", "_lease", "_values", "_woken", "quiet", "run")
+    __slots__ = ("_change", "_entries", "_lease", "_values", "_words", "quiet", "run")
 
     def __init__(self, lease: Lease, change: Commit, owner: int | None, sealed: Seal) -> None:
         self._lease, self._change = lease, change
-        self._woken: set[RunId] = set()
+        self._words: Sequence[Word] = ()
         self.run = lease.row.run
         self.quiet = change.change is None and not (change.posts or change.children or change.freed)
         number = lease.row.number
@@ -111,7 +111,7 @@ class CommitOp:
                 (row.tenant, row.conversation, *change.cursor),
             )
         if change.freed:
-            self._woken = free(db, row.number, self._lease.fence, change.freed, at)
+            self._words = free(db, row.number, self._lease.fence, change.freed, at)
 
     def _refusal(self, db: Db) -> Outcome:
         lease, change = self._lease, self._change
@@ -143,7 +143,9 @@ class CommitOp:
         )
         for post in change.posts:
             bells.ring(post.run)
-        for run in self._woken:
-            bells.ring(run)
+        for step in change.freed:
+            bells.told(self.run, step, self._lease.fence)  # it may ask again, and has no slot then
+        for word in self._words:
+            bells.tell(word)
         if change.posts or change.children or (change.change is not None and not change.change.status.terminal):
             bells.ring(None)

@@ -22,6 +22,8 @@ class Db:
         self.cursor = connection.cursor()
         self.entries: list[tuple[Any, ...]] = []
         self.workers: dict[WorkerId, int] = {}
+        self.limits: dict[str, Any] = {}
+        """How limits stand, as far as this transaction has looked: nobody else writes while it goes on."""
         self._spare: list[int] = []
 
     def rows(self, sql: str, values: Any = ()) -> list[tuple[Any, ...]]:
@@ -34,7 +36,8 @@ class Db:
         return self.connection.changes()
 
     def flush(self) -> None:
-        """Write the entries that wait."""
+        """Write the entries that wait: all is done but the commit."""
+        self.limits.clear()
         if self.entries:
             rows, self.entries = self.entries, []
             self.cursor.executemany(INSERT_ENTRY, rows)
@@ -53,6 +56,7 @@ class Db:
     def forget(self) -> None:
         """Drop what a transaction that was rolled back may have made up."""
         self.entries.clear()
+        self.limits.clear()
         self.workers.clear()
         self._spare.clear()
 

@@ -16,7 +16,7 @@ from holdfast.core.cursor import Cursor
 from holdfast.core.ids import RunId, WorkerId, id_bytes
 from holdfast.core.limit import Limit
 from holdfast.core.version import CodeVersion
-from holdfast.store.bell import Bell, Bells
+from holdfast.store.bell import Bell, Bells, Word
 from holdfast.store.clock import Clock, system_clock
 from holdfast.store.protocol import Pending, Transaction
 from holdfast.store.rows import Seal, accounts_of, checked_secret, first_row
@@ -252,16 +252,16 @@ class SqliteStore:
 
     async def _given_up(self, work: Callable[[Db], int]) -> int:
         """End leases, and give the slots that they held to those who wait."""
-        woken: list[RunId | None] = [None]
+        words: list[Word] = []
 
         def run(db: Db) -> int:
             freed = work(db)
             # Damage among the tickets must not keep the runs of the dead from being taken over.
             with contextlib.suppress(apsw.CorruptError):
-                woken[1:] = limiting.serve(db, self._clock())
+                words[:] = limiting.serve(db, self._clock())
             return freed
 
-        freed: int = await self._writer.submit(Do(run, rings=woken))
+        freed: int = await self._writer.submit(Do(run, rings=[None], words=words))
         return freed
 
     async def acquire(self, lease: Lease, step: str, limit: Limit) -> Turn:

@@ -6,8 +6,9 @@ from typing import Final, NamedTuple
 
 import apsw
 
-from holdfast.core.ids import RunId, id_text
+from holdfast.core.ids import Fence, RunId, id_text
 from holdfast.core.limit import Limit, look_again_at
+from holdfast.store.bell import Word
 from holdfast.store.sqlite.database import Db
 from holdfast.store.sqlite.fetch import fetch
 from holdfast.store.value import Granted, Lease, LeaseLost, LimitRow, Queued, Turn
@@ -35,7 +36,7 @@ _HELD: Final = f"""
 """
 # The first ticket of the tenant that comes first by name, among those that wait with the highest priority.
 _FIRST: Final = f"""
-    SELECT t.run, t.step, t.tenant, r.run, coalesce({_LIVE}, 0), t.number, t.priority
+    SELECT t.run, t.step, t.fence, t.tenant, r.run, coalesce({_LIVE}, 0), t.number, t.priority
       FROM hf_tickets t LEFT JOIN hf_runs r ON r.number = t.run
      WHERE t.name = ?1 AND t.granted_at IS NULL
        AND t.priority = (SELECT max(q.priority) FROM hf_tickets q WHERE q.name = ?1 AND q.granted_at IS NULL)
@@ -43,7 +44,7 @@ _FIRST: Final = f"""
 """
 # The same of the tenant that comes after another: the others' are found without walking the queue.
 _AFTER: Final = f"""
-    SELECT t.run, t.step, t.tenant, r.run, coalesce({_LIVE}, 0), t.number, t.priority
+    SELECT t.run, t.step, t.fence, t.tenant, r.run, coalesce({_LIVE}, 0), t.number, t.priority
       FROM hf_tickets t LEFT JOIN hf_runs r ON r.number = t.run
      WHERE t.name = ?1 AND t.granted_at IS NULL AND t.priority = ?2 AND t.tenant > ?3
      ORDER BY t.tenant, t.number LIMIT 1
@@ -56,7 +57,9 @@ _COUNT: Final = "UPDATE hf_limits SET started = started + 1 WHERE name = ? RETUR
 _START: Final = "INSERT OR REPLACE INTO hf_starts (name, number, at) VALUES (?, ?, ?)"
 _FORGET: Final = "DELETE FROM hf_starts WHERE name = ? AND number <= ?"
 _DROP: Final = "DELETE FROM hf_tickets WHERE run = ? AND step = ?"
-_FREE: Final = "DELETE FROM hf_tickets WHERE run = ? AND step = ? AND fence = ? RETURNING name"
+_FREE: Final = """
+    DELETE FROM hf_tickets WHERE run = ? AND step = ? AND fence = ? RETURNING name, tenant, granted_at IS NOT NULL
+"""
 _WAITED_FOR: Final = "SELECT DISTINCT name FROM hf_tickets WHERE granted_at IS NULL"
 _GRANTED: Final = f"""
     SELECT r.run FROM hf_tickets t JOIN hf_runs r ON r.number = t.run WHERE t.granted_at IS NOT NULL AND {_LIVE}
@@ -76,6 +79,7 @@ class _Head(NamedTuple):
 
     run: int
     step: str
+    fence: int
     tenant: str
     id: bytes | None
     lives: int
@@ -86,33 +90,64 @@ class _Head(NamedTuple):
         return (self.run, self.step) == (lease.row.number, step)
 
 
+class _Standing:
+    """How a limit stands for a transaction that has looked, as long as that goes on."""
+
+    __slots__ = ("at_once", "behind", "held", "span", "started", "starts")
+
+    def __init__(self, at_once: int | None, starts: int | None, span: int, started: int, held: Counter[str]) -> None:
+        self.at_once, self.starts, self.span, self.started, self.held = at_once, starts, span, started, held
+        self.behind: _Head | None = None
+        """Who is first while every slot is taken; whoever comes after with no more right stands behind."""
+
+    @property
+    def is_full(self) -> bool:
+        return self.at_once is not None and self.held.total() >= self.at_once
+
+    def says(self, limit: Limit) -> bool:
+        return (self.at_once, self.starts, self.span) == (limit.at_once, limit.starts, limit.span)
+
+
 class _Served(NamedTuple):
     """How a limit stands once all that may be granted is."""
 
-    woken: set[RunId]
-    """The runs that should look."""
+    words: list[Word]
+    """What is to be told to those whose turn it is, and to who is next."""
     first: _Head | None
     start_at: int | None
     """When the rate allows the next start, if it is that which is waited for."""
 
 
-def acquire(db: Db, lease: Lease, owner: int | None, step: str, limit: Limit, now: int) -> tuple[Turn, set[RunId]]:
-    """Return a step's slot or place, and the other runs that should look at theirs."""
+def acquire(db: Db, lease: Lease, owner: int | None, step: str, limit: Limit, now: int) -> tuple[Turn, list[Word]]:
+    """Return a step's slot or place, and what is to be told to others."""
     row, name = lease.row, limit.name
     if owner is None or not db.rows(_LEASED, (row.number, owner, lease.fence)):
-        return LeaseLost(), set()
-    db.rows(_DECLARE, (name, limit.at_once, limit.starts, limit.span, limit.starts or 0))
+        return LeaseLost(), []
+    known: _Standing | None = db.limits.get(name)
+    if known is None or not known.says(limit):
+        db.rows(_DECLARE, (name, limit.at_once, limit.starts, limit.span, limit.starts or 0))
+        known = db.limits.pop(name, None)
     own = (row.number, step, lease.fence, name)
-    if not db.rows(_OWN, own):
+    found = db.rows(_OWN, own)
+    if not found:
         [(number,)] = db.rows(_NUMBER, (name,))
         db.rows(_ASK, (*own, number, row.tenant, limit.priority))
+        first = known.behind if known is not None else None
+        if first is not None and first.tenant == row.tenant and first.priority >= limit.priority:
+            return Queued(look_again_at(now, first=False, start_at=None)), []
     served = _serve(db, name, now)
-    turn: Turn = Granted()
-    [(granted_at,)] = db.rows(_OWN, own)
-    if granted_at is None:
-        first = served.first is not None and served.first.is_of(lease, step)
-        turn = Queued(look_again_at(now, first=first, start_at=served.start_at))
-    return turn, served.woken - {row.run}
+    mine = [word for word in served.words if word[:2] == (row.run, step)]
+    others = [word for word in served.words if word[:2] != (row.run, step)]
+    if (found and found[0][0] is not None) or any(isinstance(word[3], Granted) for word in mine):
+        return Granted(), others
+    is_first = served.first is not None and served.first.is_of(lease, step)
+    return Queued(look_again_at(now, first=is_first, start_at=served.start_at)), others
+
+
+def has(connection: Connection, lease: Lease, step: str, name: str) -> bool:
+    """Say whether a step has a slot."""
+    own = fetch(connection, _OWN, (lease.row.number, step, lease.fence, name))
+    return bool(own) and own[0][0] is not None
 
 
 def look(connection: Connection, lease: Lease, step: str, name: str, now: int) -> Turn | None:
@@ -132,15 +167,28 @@ def look(connection: Connection, lease: Lease, step: str, name: str, now: int) -
     return Queued(look_again_at(now, first=first.is_of(lease, step), start_at=start_at))
 
 
-def free(db: Db, run: int, fence: int, steps: Iterable[str], now: int) -> set[RunId]:
-    """Take back what steps hold or wait for; return the runs that should look."""
-    names = {name for step in steps for (name,) in db.rows(_FREE, (run, step, fence))}
-    return {woken for name in names for woken in _serve(db, name, now, moved=True).woken}
+def free(db: Db, run: int, fence: int, steps: Iterable[str], now: int) -> list[Word]:
+    """Take back what steps of a run that is held hold or wait for; return what is to be told."""
+    names: dict[str, None] = {}
+    for step in steps:
+        for name, tenant, granted in db.rows(_FREE, (run, step, fence)):
+            known: _Standing | None = db.limits.get(name)
+            if granted and known is not None:
+                known.held[tenant] -= 1
+            names[name] = None
+    return [word for name in names for word in _serve(db, name, now, moved=True).words]
 
 
-def serve(db: Db, now: int) -> set[RunId]:
-    """Give to those who wait what dead leases held; return the runs that should look."""
-    return {woken for (name,) in db.rows(_WAITED_FOR) for woken in _serve(db, name, now).woken}
+def give_up(db: Db, lease: Lease, step: str, now: int) -> list[Word]:
+    """Take back what a step holds or waits for, whether its run is held or not; return what is to be told."""
+    db.limits.clear()  # a slot that did not count must not be counted off
+    return free(db, lease.row.number, lease.fence, [step], now)
+
+
+def serve(db: Db, now: int) -> list[Word]:
+    """Give to those who wait what dead leases held; return what is to be told."""
+    db.limits.clear()
+    return [word for (name,) in db.rows(_WAITED_FOR) for word in _serve(db, name, now).words]
 
 
 def turns(connection: Connection, names: Iterable[str]) -> set[RunId]:
@@ -181,36 +229,55 @@ def _start_at(connection: Connection, name: str, starts: int | None, span: int, 
     return found[0][0] + span if found else None
 
 
-def _serve(db: Db, name: str, now: int, *, moved: bool = False) -> _Served:
-    """Grant what may be granted now. If anything moved, whoever is first now should look too."""
+def _standing(db: Db, name: str, now: int) -> tuple[_Standing, bool]:
+    """Return how a limit stands, and whether the dead held any of it until now."""
+    known: _Standing | None = db.limits.get(name)
+    if known is not None:
+        return known, False
     found = db.rows(_HELD, (name,))
-    held = Counter(tenant for _, _, tenant, lives in found if lives)
-    for run, step, _, lives in found:
-        if not lives:
-            db.rows(_DROP, (run, step))
-            moved = True
+    dead = [(run, step) for run, step, _, lives in found if not lives]
+    for ticket in dead:
+        db.rows(_DROP, ticket)
     [(at_once, starts, span, started)] = db.rows(_LIMIT, (name,))
     if starts is not None:
         db.rows(_SET_BACK, (now, name))
-    woken: set[RunId] = set()
+    held = Counter(tenant for _, _, tenant, lives in found if lives)
+    known = db.limits[name] = _Standing(at_once, starts, span, started, held)
+    return known, bool(dead)
+
+
+def _serve(db: Db, name: str, now: int, *, moved: bool = False) -> _Served:
+    """Grant what may be granted now. If anything moved, whoever is first now is told so."""
+    limit, dropped = _standing(db, name, now)
+    moved = moved or dropped
+    words: list[Word] = []
     start_at: int | None = None
-    while (head := _head(db.cursor, name, held)) is not None:
+    limit.behind = None
+    while (head := _head(db.cursor, name, limit.held)) is not None:
         if not head.lives or head.id is None:
             if not db.changed(_DROP, (head.run, head.step)):
                 break  # an index that leads nowhere: `check` tells of it
             moved = True
             continue
-        full = at_once is not None and held.total() >= at_once
-        start_at = None if full else _start_at(db.cursor, name, starts, span, started)
-        if full or (start_at or now) > now:
+        if limit.is_full:
+            start_at, limit.behind = None, head
+            break
+        start_at = _start_at(db.cursor, name, limit.starts, limit.span, limit.started)
+        if (start_at or now) > now:
             break
         db.rows(_GRANT, (now, head.run, head.step))
-        held[head.tenant] += 1
-        started += _count_start(db, name, now) if starts is not None else 0
-        woken.add(id_text(head.id))
-    if head is not None and head.id is not None and (moved or woken):
-        woken.add(id_text(head.id))
-    return _Served(woken, head, start_at)
+        limit.held[head.tenant] += 1
+        if limit.starts is not None:
+            limit.started += _count_start(db, name, now)
+        words.append(_word(head, Granted()))
+    if head is not None and head.id is not None and (moved or words):
+        words.append(_word(head, Queued(look_again_at(now, first=True, start_at=start_at))))
+    return _Served(words, head, start_at)
+
+
+def _word(head: _Head, turn: Turn) -> Word:
+    assert head.id is not None
+    return id_text(head.id), head.step, Fence(head.fence), turn
 
 
 def _count_start(db: Db, name: str, now: int) -> int:

@@ -13,7 +13,7 @@ from holdfast.core.errors import HoldfastError, StoreClosed, StoreUnavailable
 from holdfast.core.ids import RunId
 from holdfast.store import point
 from holdfast.store.answer import Answer, Failure
-from holdfast.store.bell import Bells
+from holdfast.store.bell import Bells, Word
 from holdfast.store.sqlite.connection import BUSY_MS, is_busy, translate
 from holdfast.store.sqlite.database import Db
 
@@ -50,7 +50,7 @@ class Op(Protocol):
 class Do:
     """An op from a function; `alone` keeps it out of everybody's batch."""
 
-    __slots__ = ("_rings", "_settled", "_work", "alone", "run")
+    __slots__ = ("_rings", "_settled", "_words", "_work", "alone", "run")
     quiet: Final = False
 
     def __init__(
@@ -58,11 +58,13 @@ class Do:
         work: Callable[[Db], Any],
         *,
         rings: Sequence[RunId | None] = (),
+        words: Sequence[Word] = (),
         settled: Callable[[Db], Any] | None = None,
         run: RunId | None = None,
         alone: bool = False,
     ) -> None:
-        self._work, self._rings, self._settled, self.run, self.alone = work, rings, settled, run, alone
+        self._work, self._rings, self._words = work, rings, words
+        self._settled, self.run, self.alone = settled, run, alone
 
     def apply(self, db: Db) -> Any:
         """Call the function."""
@@ -76,6 +78,8 @@ class Do:
         """Wake those it was made with."""
         for run in self._rings:
             bells.ring(run)
+        for word in self._words:
+            bells.tell(word)
 
 
 Item = tuple[Op, Answer]

@@ -222,6 +222,22 @@ class LimitContract:
         assert await _asked(store, waiter, ONE)
         bell.close()
 
+    @pytest.mark.parametrize("how", ["commit", "free"])
+    async def test_a_step_that_was_given_a_slot_and_gave_it_back_unseen_asks_anew(self, store: Store, how: str) -> None:
+        """What it was told belongs to the first time: a slot that it has not got would be one too many."""
+        holder, waiter, third = [await a_lease(store) for _ in range(3)]
+        bell = store.watch(waiter.row.run, entries=False)
+        assert [await _asked(store, lease, ONE) for lease in (holder, waiter)] == [True, False]
+        await store.free(holder, STEP)
+        if how == "commit":
+            await store.commit(waiter, Pen(store, waiter).next("cancelled", freed=[STEP]))
+        else:
+            await store.free(waiter, STEP)
+        assert await _asked(store, third, ONE)
+        assert not await _asked(store, waiter, ONE)
+        assert await _counts(store, "one") == (1, 1)
+        bell.close()
+
     async def test_steps_of_one_run_hold_a_slot_each(self, store: Store) -> None:
         """The slot is the step's, not the run's."""
         lease = await a_lease(store)
