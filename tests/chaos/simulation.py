@@ -43,6 +43,10 @@ def play(seeds: Sequence[str]) -> tuple[Counter[str], list[str]]:
         except Broken as broken:
             failures.append(f"--replay simulation:{seed}: {broken}")
             continue
+        except Exception as error:
+            # Ours or the simulation's own: either way the seed is what has to be known.
+            failures.append(f"--replay simulation:{seed}: {error!r}")
+            continue
         counts += Counter(
             turns=played.choices, runs=played.runs, kills=played.kills, stopped_and_woken=played.freezes,
             virtual_seconds=int(played.virtual_seconds),

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import anyio
@@ -322,6 +323,94 @@ async def test_a_store_that_fails_while_a_cancellation_comes_does_not_fail_the_r
         store.fail()
         assert await run.result(timeout=20) == "first"
     assert caught == []
+
+
+WORD = hf.Signal("word", str)
+_BEGINNINGS = (events.StepStarted, events.QuestionAsked, events.StepFailed)
+
+
+async def _until(came: Callable[[], bool]) -> None:
+    while not came():  # noqa: ASYNC110 - what comes is the store's, which has no event
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("kind", ["ask", "signal", "sleep", "step", "keyed", "retry", "slot"])
+async def test_a_store_that_fails_beside_a_branch_does_not_cancel_what_that_waits_for(kind: str) -> None:
+    """It is we who leave it then: recorded as the code's own doing it would be waited for in vain, for ever."""
+    store, begun, held, tried = Unhurried(), asyncio.Event(), asyncio.Event(), list[str]()
+    one = hf.Limit("one", at_once=1)
+
+    async def act() -> str:
+        await begun.wait()
+        store.slow = True
+        return "acted"
+
+    async def slow() -> str:
+        tried.append("slow")
+        if len(tried) == 1:
+            await held.wait()
+        return "slow"
+
+    async def flaky() -> str:
+        tried.append("flaky")
+        if len(tried) == 1:
+            raise ConnectionError
+        return "flaky"
+
+    async def beside(ctx: hf.Context) -> Any:
+        match kind:
+            case "ask":
+                return (await ctx.ask("Go on?")).yes
+            case "signal":
+                return await ctx.receive(WORD)
+            case "sleep":
+                return await ctx.sleep(0.2)
+            case "step":
+                return await ctx.step(slow)
+            case "keyed":
+                return await ctx.step(slow, effect="keyed")
+            case "retry":
+                return await ctx.step(flaky, retry=hf.Retry(attempts=2, first=0.2))
+            case "slot":
+                return await ctx.step(slow, limit=one)
+
+    @hf.durable
+    async def hold(ctx: hf.Context) -> str:
+        return await ctx.step(keep, limit=one)
+
+    async def keep() -> str:
+        await held.wait()
+        return "kept"
+
+    @hf.durable
+    async def tale(ctx: hf.Context) -> tuple[Any, ...]:
+        return await ctx.gather(beside(ctx), ctx.step(act))
+
+    async with hf.open(store, hf.App(tale, hold)) as runtime:
+        if kind == "slot":
+            await runtime.start(hold)
+            await soon(_until(lambda: store._tickets.rows()[0].held == 1 if store._tickets.rows() else False))
+        run = await runtime.start(tale)
+        match kind:
+            case "step" | "keyed":
+                await soon(_until(lambda: bool(tried)))
+            case "slot":
+                await soon(_until(lambda: store._tickets.rows()[0].queued == 1))
+            case _:
+                await seen(run, lambda entry: isinstance(entry, _BEGINNINGS))
+        begun.set()
+        await soon(store.asked.wait())
+        store.fail()
+        held.set()
+        if kind == "ask":
+            [question] = await runtime.questions()
+            await runtime.answer(question, True)
+        elif kind == "signal":
+            await run.signal(WORD, "go")
+        assert (await run.result(timeout=20))[1] == "acted"
+        entries = await entries_of(run)
+    assert cancelled_steps(entries) == []
+    assert not [entry for entry in entries if isinstance(entry, events.StepDoubted) and entry.why == "cancelled"]
 
 
 async def test_a_cancellation_that_nobody_asked_for_is_the_steps_failure(stage: Stage) -> None:

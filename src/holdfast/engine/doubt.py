@@ -91,7 +91,7 @@ class Doubt:
         try:
             return await self._drive.waits.until("doubt", self._key, **rest)
         except asyncio.CancelledError:
-            if not self._drive.stopping:
+            if not self._drive.unwinding:
                 self._drive.write_soon(e.StepDoubted(step=self._key, why="cancelled", attempt=doubt.attempt))
             raise
 
@@ -169,7 +169,7 @@ class Doubt:
                 self._codec.round_trip(found, f"verify of {self._key}")
         except BaseException as error:
             if not is_failure(error):
-                if isinstance(error, asyncio.CancelledError) and not drive.stopping:
+                if isinstance(error, asyncio.CancelledError) and not drive.unwinding:
                     drive.write_soon(e.StepDoubted(step=self._key, why="cancelled", attempt=attempt))
                 raise
             # A check that cannot run proves nothing.

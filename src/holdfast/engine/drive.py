@@ -134,6 +134,11 @@ class Drive:
         self.purse = Purse(state) if state.accounts else None
         self.loaded = True
 
+    @property
+    def unwinding(self) -> bool:
+        """True once it is our doing that the code is cancelled: nothing of that is recorded as its own."""
+        return self.stopping or self.halted is not None
+
     def refuse(self, error: Refusal) -> Refusal:
         """Remember why the run may not go on, so that code which swallows the error cannot act; return it to raise."""
         if self.refused is None:
@@ -178,7 +183,7 @@ class Drive:
             try:
                 await self.waits.until("leave", "", due_at=None)
             except asyncio.CancelledError:
-                if self.stopping:
+                if self.unwinding:
                     raise
                 self.mark_late()
 

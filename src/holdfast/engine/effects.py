@@ -123,7 +123,7 @@ class StepCall:
         except asyncio.CancelledError as error:
             if isinstance(answer, r.Interrupted | r.InQuestion):
                 self.cancelled(error, answer.attempt)
-            elif not self.drive.stopping:
+            elif not self.drive.unwinding:
                 self._record_cancel(answer.attempt)
             raise
 
@@ -151,7 +151,7 @@ class StepCall:
         try:
             await purse.hold(self.drive, self.key, 1)
         except asyncio.CancelledError:
-            if not self.drive.stopping:
+            if not self.drive.unwinding:
                 self._record_cancel(1)
             raise
         self.usage = {STEPS: 1}
@@ -194,7 +194,7 @@ class StepCall:
         try:
             await take_slot(self.drive, self.key, limit)
         except asyncio.CancelledError:
-            if not self.drive.stopping:
+            if not self.drive.unwinding:
                 self._record_cancel(attempt)
             raise
 
@@ -305,7 +305,7 @@ class StepCall:
 
         Queued but not awaited: whatever the code does next is written behind it.
         """
-        if self.drive.stopping or not isinstance(error, asyncio.CancelledError):
+        if self.drive.unwinding or not isinstance(error, asyncio.CancelledError):
             if self.effect is Effect.ONCE:
                 self._tell_doubt()
             return
@@ -349,6 +349,6 @@ class StepCall:
             elif wait_seconds > 0:
                 await asyncio.sleep(wait_seconds)
         except asyncio.CancelledError:
-            if not self.drive.stopping:
+            if not self.drive.unwinding:
                 self._record_cancel(attempt)
             raise

@@ -99,7 +99,7 @@ class Verb:
         try:
             return await self._drive.waits.until(kind, step or self.key, due_at=due_at, takes=takes, **rest)
         except asyncio.CancelledError:
-            if not self._drive.stopping:
+            if not self._drive.unwinding:
                 self._record_cancel()
             raise
 
@@ -271,7 +271,7 @@ class Verb:
         try:
             await purse.hold(self._drive, self.key, budget.steps)
         except asyncio.CancelledError:
-            if not self._drive.stopping:
+            if not self._drive.unwinding:
                 self._record_cancel()
             raise
         return {STEPS: budget.steps}
