@@ -22,6 +22,12 @@ def test_every_interleaving_comes_to_what_the_model_says(part: int) -> None:
     assert sum(each.runs for each in played) > EACH
 
 
+@pytest.mark.parametrize("number", [9048, 1629, 19818, 3231, 16777])
+def test_a_seed_that_once_left_a_run_waiting_for_ever_ends(number: int) -> None:
+    """A store that did not answer beside a wait or an intent (9048, 1629); an intent refused while its code was told."""
+    assert Play(f"20261115/{number}").run().runs > 0
+
+
 def test_a_seed_makes_the_same_choices_every_time() -> None:
     """A failing seed replays exactly: its trace is the same to the byte, also after others have been played."""
     first = _trace(Play("same/7", listening=True).run())

@@ -65,9 +65,16 @@ class Cancelling:
         raise AssertionError("nobody sets it")
 
     async def withhold(self) -> None:
-        """Let an intent that was refused for the end that somebody asked for wait until its task is cancelled."""
-        if self._drive.cancel_asked and not self._cleaned:
-            await self._drive.loop.create_future()
+        """Let an intent that was refused for the end that somebody asked for wait until its task is cancelled.
+
+        Raises:
+            CancelledError: it was; if that came while the intent was on its way, it comes here.
+        """
+        drive = self._drive
+        if drive.cancel_asked and not self._cleaned:
+            if drive.late and drive.is_late():
+                raise asyncio.CancelledError
+            await drive.loop.create_future()
 
     async def arrive(self, branch: "Branch", *keys: str, cleaning: bool = False) -> None:
         """Let a verb of a run that shall end be where its code is told; afterwards one step is left to it.

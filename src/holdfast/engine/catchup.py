@@ -35,7 +35,7 @@ class CatchUp:
         try:
             await self._others()
         except asyncio.CancelledError:
-            if drive.stopping:
+            if drive.unwinding:
                 raise
             drive.mark_late()  # whoever asked looks at it next, and records it
         finally:

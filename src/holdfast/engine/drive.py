@@ -264,7 +264,7 @@ class Drive:
 
     def _late(self, waiting: Pending[Outcome]) -> Outcome:
         """Return the outcome of a write that a cancellation interrupted: it was queued, so it was written."""
-        if self.stopping or not waiting.done():
+        if self.unwinding or not waiting.done():
             raise asyncio.CancelledError
         self.mark_late()
         return waiting.result()

@@ -69,7 +69,7 @@ async def _write(drive: Drive, work: Callable[[Transaction], e.Entry], *, deadli
             try:
                 await asyncio.shield(waiting)
             except asyncio.CancelledError:
-                if drive.stopping:
+                if drive.unwinding:
                     raise
                 drive.mark_late()
             except Exception:
