@@ -24,7 +24,7 @@ def test_every_interleaving_comes_to_what_the_model_says(part: int) -> None:
 
 @pytest.mark.parametrize("number", [9048, 1629, 19818, 3231, 16777])
 def test_a_seed_that_once_left_a_run_waiting_for_ever_ends(number: int) -> None:
-    """A store that did not answer beside a wait or an intent (9048, 1629); an intent refused while its code was told."""
+    """Beside a store that did not answer (9048, 1629), or where an intent was refused while its code was told."""
     assert Play(f"20261115/{number}").run().runs > 0
 
 
