@@ -57,6 +57,12 @@ _COUNT: Final = "UPDATE hf_limits SET started = started + 1 WHERE name = ? RETUR
 _START: Final = "INSERT OR REPLACE INTO hf_starts (name, number, at) VALUES (?, ?, ?)"
 _FORGET: Final = "DELETE FROM hf_starts WHERE name = ? AND number <= ?"
 _DROP: Final = "DELETE FROM hf_tickets WHERE run = ? AND step = ?"
+# Who waited for a worker that died waited beside many others.
+_DROP_DEAD: Final = f"""
+    DELETE FROM hf_tickets WHERE (run, step) IN (
+        SELECT t.run, t.step FROM hf_tickets t LEFT JOIN hf_runs r ON r.number = t.run
+         WHERE t.name = ? AND t.granted_at IS NULL AND NOT coalesce({_LIVE}, 0))
+"""
 _FREE: Final = """
     DELETE FROM hf_tickets WHERE run = ? AND step = ? AND fence = ? RETURNING name, tenant, granted_at IS NOT NULL
 """
@@ -257,6 +263,7 @@ def _serve(db: Db, name: str, now: int, *, moved: bool = False) -> _Served:
         if not head.lives or head.id is None:
             if not db.changed(_DROP, (head.run, head.step)):
                 break  # an index that leads nowhere: `check` tells of it
+            db.rows(_DROP_DEAD, (name,))
             moved = True
             continue
         if limit.is_full:
