@@ -54,8 +54,8 @@ class Pool:
     async def connection(self) -> AsyncIterator[Async]:
         """Give a connection."""
         if not self._opened:
+            await self._pool.open()  # whoever comes meanwhile opens it too, which is nothing
             self._opened = True
-            await self._pool.open()
         await self._turn()
         try:
             with translated(self._address):
