@@ -199,6 +199,14 @@ async def test_a_thousand_runs_that_begin_at_once_take_their_numbers_together(po
     assert 1000 <= given <= 2560
 
 
+async def test_a_server_that_only_reads_says_so_when_it_is_opened(postgres_address: str) -> None:
+    """Of a replica or a read-only role the caller hears in our words, and not in the driver's."""
+    await opened(postgres_address)
+    reading = f"{postgres_address}&options={quote('-c default_transaction_read_only=on')}"
+    with pytest.raises(StoreUnavailable, match="cannot be written"):
+        await PostgresStore.open(reading)
+
+
 async def test_who_stands_behind_his_own_questions_is_not_told_that_the_store_is_away(postgres_address: str) -> None:
     """The pool tells whoever waits too long that there is no server; but there is one, and it is busy with him."""
     store = await PostgresStore.open(f"{postgres_address}&pool=1")

@@ -68,6 +68,26 @@ async def test_a_plan_that_the_server_lost_costs_nobody_his_answer(postgres_addr
     assert threshold is None
 
 
+async def test_a_plan_that_holds_no_more_is_made_anew(postgres_address: str) -> None:
+    """As when a newer version has changed what a statement gives: the connection that kept the plan is let go of."""
+    store = await PostgresStore.open(f"{postgres_address}&pool=1")
+    rows(postgres_address, "CREATE TABLE hf_changing (number int)")
+
+    async def ask() -> None:
+        await store._reader.rows("SELECT * FROM hf_changing")
+
+    try:
+        for _ in range(4):
+            await ask()
+        rows(postgres_address, "ALTER TABLE hf_changing ALTER COLUMN number TYPE text")
+        await ask()
+        async with store._reader.connection() as connection:
+            threshold = connection.prepare_threshold
+    finally:
+        await store.close()
+    assert threshold == 1
+
+
 async def test_a_process_that_only_looks_has_two_connections(postgres_address: str) -> None:
     """The one that opened the store, which will write, and one that reads."""
     store = await PostgresStore.open(postgres_address)

@@ -68,11 +68,12 @@ class Cancelling:
         """Let an intent that was refused for the end that somebody asked for wait until its task is cancelled.
 
         Raises:
-            CancelledError: it was; if that came while the intent was on its way, it comes here.
+            CancelledError: it was; if it was told while the intent was on its way, that comes here.
         """
         drive = self._drive
         if drive.cancel_asked and not self._cleaned:
-            if drive.late and drive.is_late():
+            if self.told and drive.late and drive.is_late():
+                await asyncio.sleep(0)  # takes what was told to this very task a moment ago: once is enough
                 raise asyncio.CancelledError
             await drive.loop.create_future()
 

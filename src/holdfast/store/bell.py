@@ -62,6 +62,8 @@ class Bells:
         self._by_topic: defaultdict[Topic, set[Bell]] = defaultdict(set)
         self.heard: set[RunId | None] = set()
         """The runs whose every entry somebody listens to."""
+        self.queued: dict[tuple[RunId, str], str] = {}
+        """The steps of this process that wait for a slot, and the limits that they wait for."""
         self._words: dict[RunId, dict[tuple[str, Fence], Queued]] = {}
 
     def __bool__(self) -> bool:
@@ -101,7 +103,7 @@ class Bells:
     def tell(self, word: Word) -> None:
         """Ring for a step that waits for a slot; if it still has to wait, it is told for how long, and need not ask."""
         run, step, fence, turn = word
-        if isinstance(turn, Queued) and (run, False) in self._by_topic:
+        if isinstance(turn, Queued) and (run, step) in self.queued:
             self._words.setdefault(run, {})[step, fence] = turn
         else:
             self.told(run, step, fence)

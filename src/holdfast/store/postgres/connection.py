@@ -124,8 +124,8 @@ async def transaction(connection: Async) -> AsyncIterator[None]:
 
 
 def is_worth_another_try(connection: Async | Plain, error: BaseException) -> bool:
-    """Say whether a statement that may be repeated failed by what passes: a lost connection or plan, a deadlock."""
-    return is_lost(connection, error) or getattr(error, "sqlstate", None) in ("40001", "40P01", "26000")
+    """Say whether a statement that may be repeated failed by what passes: a lost connection, a deadlock."""
+    return is_lost(connection, error) or getattr(error, "sqlstate", None) in ("40001", "40P01")
 
 
 def is_lost(connection: Async | Plain, error: BaseException) -> bool:

@@ -23,7 +23,7 @@ from holdfast.store.postgres import deleting, enrolling, forking, leasing
 from holdfast.store.postgres.address import Address, parse
 from holdfast.store.postgres.claiming import Claims
 from holdfast.store.postgres.clock import ServerClock
-from holdfast.store.postgres.connection import Async, Names, connect
+from holdfast.store.postgres.connection import Async, Names, connect, translated
 from holdfast.store.postgres.gathering import by_id
 from holdfast.store.postgres.heart import BEAT, PostgresHeart
 from holdfast.store.postgres.hints import Hints
@@ -124,7 +124,8 @@ class PostgresStore:
             asked = server.mark()
             [(now,)] = await (await connection.execute(f"SELECT {MICROS}".encode(), binary=True)).fetchall()
             server.saw(now, asked)
-            numbers = await (await connection.execute(Names(where.schema)(_NUMBERS), binary=True)).fetchall()
+            with translated(where):
+                numbers = await (await connection.execute(Names(where.schema)(_NUMBERS), binary=True)).fetchall()
         except BaseException:
             await connection.close()
             raise

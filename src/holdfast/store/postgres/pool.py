@@ -26,6 +26,8 @@ _PLANS: Final = b"""
     SELECT set_config('plan_cache_mode', 'force_generic_plan', false), set_config('enable_seqscan', 'off', false),
            set_config('jit', 'off', false)
 """
+_NOT_OURS: Final = (psycopg.errors.InvalidSqlStatementName, psycopg.errors.DuplicatePreparedStatement)
+"""The server lost a plan, or has another's: something stands between that does not show itself, so none are kept."""
 # What the pool says of lost connections, callers are told by errors of ours; who wants it too sets up logging.
 logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())
 
@@ -60,6 +62,8 @@ class Pool:
         try:
             with translated(self._address):
                 async with self._pool.connection() as connection:
+                    if not self._keeps_plans:
+                        connection.prepare_threshold = None
                     try:
                         yield connection
                     except psycopg.Error as error:
@@ -69,9 +73,10 @@ class Pool:
             self._turns.release()
 
     async def hear(self, connection: Async, error: BaseException) -> None:
-        """Keep no more plans once the server lost one: something stands between that does not show itself."""
-        if isinstance(error, psycopg.errors.InvalidSqlStatementName):
+        """Let go of a connection whose plans do not hold, so that whoever asks again gets another."""
+        if isinstance(error, _NOT_OURS):
             self._keeps_plans = False
+        if isinstance(error, (*_NOT_OURS, psycopg.errors.FeatureNotSupported)):
             await connection.close()
 
     async def _turn(self) -> None:

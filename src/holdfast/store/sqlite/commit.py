@@ -111,7 +111,8 @@ class CommitOp:
                 (row.tenant, row.conversation, *change.cursor),
             )
         if change.freed:
-            self._words = free(db, row.number, self._lease.fence, change.freed, at)
+            # By the clock of this moment: when the entry was made, others had not started yet.
+            self._words = free(db, row.number, self._lease.fence, change.freed, db.now())
 
     def _refusal(self, db: Db) -> Outcome:
         lease, change = self._lease, self._change

@@ -5,6 +5,7 @@ from typing import Any, Final
 import apsw
 
 from holdfast.core.ids import WorkerId
+from holdfast.store.clock import Clock
 from holdfast.store.sqlite.fetch import fetch
 
 INSERT_ENTRY: Final = """
@@ -17,8 +18,8 @@ _BLOCK: Final = 64
 class Db:
     """The writing connection, its cursor, and the entries that wait for the end of the batch."""
 
-    def __init__(self, connection: apsw.Connection) -> None:
-        self.connection = connection
+    def __init__(self, connection: apsw.Connection, clock: Clock) -> None:
+        self.connection, self.now = connection, clock
         self.cursor = connection.cursor()
         self.entries: list[tuple[Any, ...]] = []
         self.workers: dict[WorkerId, int] = {}

@@ -77,7 +77,7 @@ class SqliteStore:
         self._first: apsw.Connection | None = connection
         self._bells = Bells()
         self._reader = Reader(path, lambda: self._writer.idle, synchronous=synchronous)
-        self._writer = Writer(path, self._connect, self._bells, lambda: self._listener.others_wrote())
+        self._writer = Writer(path, self._connect, self._bells, lambda: self._listener.others_wrote(), clock)
         self._slots = Slots(self._writer, self._reader, self._bells, clock)
         self._held: dict[RunId, tuple[Lease, int | None, Seal]] = {}
         self._listener = Listener(self._writer, self._reader, self._slots, self._bells, self._held)

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-from holdfast.core.ids import RunId
 from holdfast.core.limit import Limit
 from holdfast.store.bell import Bells, Word
 from holdfast.store.clock import Clock
@@ -18,8 +17,7 @@ class Slots:
 
     def __init__(self, writer: Writer, reader: Reader, bells: Bells, clock: Clock) -> None:
         self._writer, self._reader, self._bells, self._clock = writer, reader, bells, clock
-        self._queued: dict[tuple[RunId, str], str] = {}
-        """The steps that wait for a slot, and the limits that they wait for."""
+        self._queued = bells.queued
 
     async def acquire(self, lease: Lease, step: str, limit: Limit) -> Turn:
         """Return a step's slot or its place in the queue."""
@@ -78,7 +76,8 @@ class Slots:
     def ring(self) -> None:
         """Ring for the steps of this process that another one gave a slot to, or that are next by what it did."""
         watched = set(self._bells.waiting())
-        self._queued = {waiting: name for waiting, name in self._queued.items() if waiting[0] in watched}
+        for waiting in [waiting for waiting in self._queued if waiting[0] not in watched]:
+            del self._queued[waiting]
         if self._queued:
             with self._reader.snapshot() as connection:
                 runs = limiting.turns(connection, set(self._queued.values()))

@@ -1,7 +1,9 @@
 """A user's function and the commit that it leads to, in one transaction of the writer."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
+from holdfast.store.bell import Bells
 from holdfast.store.protocol import Transaction
 from holdfast.store.rows import Seal
 from holdfast.store.sqlite.commit import CommitOp
@@ -39,7 +41,22 @@ def transact(
     def settled(db: Db) -> Outcome | None:
         return tried[-1].settled(db)
 
-    return _outcome(writer.submit(Do(run, rings=(lease.row.run,), settled=settled, alone=True)))
+    return _outcome(writer.submit(_Transacted(run, tried, settled=settled, alone=True)))
+
+
+class _Transacted(Do):
+    """Wakes whoever the commit in it wakes."""
+
+    __slots__ = ("_tried",)
+
+    def __init__(self, work: Callable[[Db], Outcome], tried: Sequence[CommitOp], **rest: Any) -> None:
+        super().__init__(work, **rest)
+        self._tried = tried
+
+    def ring(self, bells: Bells, outcome: Any) -> None:
+        """Wake them."""
+        if self._tried:
+            self._tried[-1].ring(bells, outcome)
 
 
 async def _outcome(future: Awaitable[Outcome]) -> Outcome:

@@ -14,6 +14,7 @@ from holdfast.core.ids import RunId
 from holdfast.store import point
 from holdfast.store.answer import Answer, Failure
 from holdfast.store.bell import Bells, Word
+from holdfast.store.clock import Clock
 from holdfast.store.sqlite.connection import BUSY_MS, is_busy, translate
 from holdfast.store.sqlite.database import Db
 
@@ -94,10 +95,10 @@ class Writer:
     """
 
     def __init__(
-        self, path: str, reopen: Callable[[], apsw.Connection], bells: Bells, foreign: Callable[[], None]
+        self, path: str, reopen: Callable[[], apsw.Connection], bells: Bells, foreign: Callable[[], None], clock: Clock
     ) -> None:
-        self._path, self._reopen, self._bells, self._foreign = path, reopen, bells, foreign
-        self._db: Db | None = Db(reopen())
+        self._path, self._reopen, self._bells, self._foreign, self._clock = path, reopen, bells, foreign, clock
+        self._db: Db | None = Db(reopen(), clock)
         self._loop = asyncio.get_running_loop()
         self._queue: list[Item] = []
         self._scheduled = False
@@ -345,7 +346,7 @@ class Writer:
             except BaseException:
                 connection.close(True)
                 raise
-            self._db = Db(connection)
+            self._db = Db(connection, self._clock)
         return self._db
 
     @staticmethod

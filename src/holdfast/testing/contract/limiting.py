@@ -184,6 +184,22 @@ class LimitContract:
         clock.advance(60)
         assert await _asked(store, three, limit)
 
+    async def test_a_slot_given_back_by_an_entry_that_came_late_makes_no_start_earlier(
+        self, store: Store, clock: MovingClock
+    ) -> None:
+        """An entry may wait for its commit while others start: their starts stay when they were."""
+        first, second, third = [await a_lease(store) for _ in range(3)]
+        limit = Limit("paced", rate=1, per=10)
+        assert await _asked(store, first, limit)
+        late = Pen(store, first).next("done", freed=[STEP])
+        clock.advance(10)
+        assert await _asked(store, second, limit)
+        assert await store.commit(first, late) == Committed(2)
+        clock.advance(6)
+        assert not await _asked(store, third, limit)
+        clock.advance(4)
+        assert await _asked(store, third, limit)
+
     async def test_a_clock_that_is_set_back_holds_nobody_up_for_longer_than_the_span(
         self, open_store: Callable[[Clock], Awaitable[Store]]
     ) -> None:
@@ -201,21 +217,26 @@ class LimitContract:
         assert await _asked(store, lease, limit)
         await store.close()
 
-    @pytest.mark.parametrize("how", ["commit", "free", "void"])
+    @pytest.mark.parametrize("how", ["commit", "transact", "free", "void"])
     async def test_whoever_watches_is_woken_at_its_turn(self, store: Store, how: str) -> None:
         """Nobody has to ask again and again: the bell of its run rings."""
         holder, waiter = await a_lease(store), await a_lease(store)
         assert await _asked(store, holder, ONE)
         bell = store.watch(waiter.row.run, entries=False)
         assert not await _asked(store, waiter, ONE)
+        await bell.wait(0)  # for what happened before
         match how:
             case "commit":
                 await store.commit(holder, Pen(store, holder).next("done", freed=[STEP]))
+            case "transact":
+                done = Pen(store, holder).next("done", freed=[STEP])
+                await store.transact(holder, lambda _: done, deadline_seconds=5)
             case "free":
                 await store.free(holder, STEP)
             case "void":
                 await store.void(holder.worker, why="its lock was free")
         async with asyncio.timeout(10):
+            await bell.wait(None)
             # A bell may also ring for what happened before.
             while await _counts(store, "one") != (1, 0):
                 await bell.wait(None)
