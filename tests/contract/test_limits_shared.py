@@ -177,3 +177,23 @@ async def starts(store: Store) -> list[tuple[Any, ...]]:
             return list(connection.execute("SELECT at FROM hf_starts"))
     assert isinstance(store, PostgresStore)
     return await store._reader.rows("SELECT at FROM hf_starts")
+
+
+@pytest.mark.parametrize("how", ["commit", "transact"])
+async def test_a_slot_given_back_on_sqlite_wakes_who_waits_without_a_look_at_the_file(tmp_path: Path, how: str) -> None:
+    """Whoever looks now and then finds it too, but later; in a transaction nobody was told."""
+    store = await SqliteStore.open(str(tmp_path / "store.db"))
+    holder, waiter = await a_lease(store), await a_lease(store)
+    bell = store.watch(waiter.row.run, entries=False)
+    store._listener.close()
+    one = Limit("one", at_once=1)
+    assert [await store.acquire(lease, "0/call#1", one) == Granted() for lease in (holder, waiter)] == [True, False]
+    await bell.wait(0)
+    done = Pen(store, holder).next("done", freed=["0/call#1"])
+    if how == "commit":
+        await store.commit(holder, done)
+    else:
+        await store.transact(holder, lambda _: done, deadline_seconds=5)
+    async with asyncio.timeout(10):
+        await bell.wait(None)
+    await store.close()
