@@ -4,6 +4,7 @@ import gc
 import itertools
 import os
 from collections.abc import Iterator
+from urllib.parse import urlsplit
 
 import psycopg
 import pytest
@@ -13,6 +14,7 @@ pytest.register_assert_rewrite("holdfast.testing.contract")
 
 from holdfast.store.schema import migrations  # noqa: E402 - asserts are rewritten only in what is imported later
 from holdfast.testing import MovingClock  # noqa: E402 - the same
+from tests.rigs.bouncer import Bouncer  # noqa: E402 - the same
 from tests.rigs.server import Server, in_schema  # noqa: E402 - the same
 
 # No deadline: a shared machine is slow now and then, and a slow example is not a wrong one.
@@ -100,3 +102,12 @@ def postgres_address(postgres_admin: tuple[str, psycopg.Connection]) -> Iterator
     connection.execute(f"CREATE SCHEMA {schema}")
     yield in_schema(address, schema)
     connection.execute(f"DROP SCHEMA {schema} CASCADE")
+
+
+@pytest.fixture
+def pooled(postgres_address: str) -> Iterator[str]:
+    """A fresh schema, reached over two connections that everybody shares."""
+    port = urlsplit(postgres_address).port
+    assert port is not None
+    with Bouncer(port, pool_size=2) as bouncer:
+        yield bouncer.before(postgres_address)

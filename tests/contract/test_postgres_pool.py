@@ -1,30 +1,16 @@
 """The connections that read on PostgreSQL: how many there are, and where they keep their plans."""
 
 import asyncio
-from collections.abc import Iterator
 from contextlib import AsyncExitStack
-from urllib.parse import urlsplit
-
-import pytest
 
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.postgres.address import parse
 from holdfast.store.postgres.pool import Pool
 from holdfast.testing.contract.story import a_run
 from tests.contract.test_postgres_opening import rows
-from tests.rigs.bouncer import Bouncer
 
 OURS = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'holdfast' AND datname = current_database()"
 KEPT = b"SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE '%hf\\_runs%'"
-
-
-@pytest.fixture
-def pooled(postgres_address: str) -> Iterator[str]:
-    """A fresh schema behind a pooler in transaction mode."""
-    port = urlsplit(postgres_address).port
-    assert port is not None
-    with Bouncer(port, pool_size=2) as bouncer:
-        yield bouncer.before(postgres_address)
 
 
 async def plans_kept(address: str) -> int:

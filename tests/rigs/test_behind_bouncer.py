@@ -1,29 +1,16 @@
 """Holdfast behind PgBouncer in transaction mode: nothing of it needs a session."""
 
 import asyncio
-from collections.abc import Iterator
-from urllib.parse import urlsplit
 
 import psycopg
-import pytest
 
 import holdfast as hf
 from holdfast.core.cursor import START
 from holdfast.store.postgres import PostgresStore
 from holdfast.testing.contract.story import Pen, a_lease
-from tests.rigs.bouncer import Bouncer
 from tests.rigs.server import plain
 
 _SECONDS = 30.0
-
-
-@pytest.fixture
-def pooled(postgres_address: str) -> Iterator[str]:
-    """A fresh schema, reached over two connections that everybody shares."""
-    port = urlsplit(postgres_address).port
-    assert port is not None
-    with Bouncer(port, pool_size=2) as bouncer:
-        yield bouncer.before(postgres_address)
 
 
 def double(number: int) -> int:
