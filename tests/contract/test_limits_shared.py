@@ -189,7 +189,8 @@ async def test_a_slot_given_back_on_sqlite_wakes_who_waits_without_a_look_at_the
     one = Limit("one", at_once=1)
     assert [await store.acquire(lease, "0/call#1", one) == Granted() for lease in (holder, waiter)] == [True, False]
     store._writer.look()  # the first always finds something new
-    await bell.wait(0.05)
+    await asyncio.sleep(0)
+    await bell.wait(0)
     done = Pen(store, holder).next("done", freed=["0/call#1"])
     if how == "commit":
         await store.commit(holder, done)

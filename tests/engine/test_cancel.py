@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import anyio
@@ -17,7 +16,7 @@ from holdfast.store.answer import Answer
 from holdfast.store.memory import MemoryStore
 from holdfast.store.protocol import Pending
 from holdfast.store.value import Commit, Lease, Outcome
-from tests.engine.stage import Hurdle, Stage, entries_of, kinds_of, seen, soon
+from tests.engine.stage import Hurdle, Stage, entries_of, kinds_of, seen, soon, until
 
 
 def cancelled_steps(entries: list[Entry]) -> list[str]:
@@ -329,11 +328,6 @@ WORD = hf.Signal("word", str)
 _BEGINNINGS = (events.StepStarted, events.QuestionAsked, events.StepFailed)
 
 
-async def _until(came: Callable[[], bool]) -> None:
-    while not came():  # noqa: ASYNC110 - what comes is the store's, which has no event
-        await asyncio.sleep(0)
-
-
 @pytest.mark.parametrize("kind", ["ask", "signal", "sleep", "step", "keyed", "retry", "slot"])
 async def test_a_store_that_fails_beside_a_branch_does_not_cancel_what_that_waits_for(kind: str) -> None:
     """It is we who leave it then: recorded as the code's own doing it would be waited for in vain, for ever."""
@@ -389,13 +383,13 @@ async def test_a_store_that_fails_beside_a_branch_does_not_cancel_what_that_wait
     async with hf.open(store, hf.App(tale, hold)) as runtime:
         if kind == "slot":
             await runtime.start(hold)
-            await soon(_until(lambda: store._tickets.rows()[0].held == 1 if store._tickets.rows() else False))
+            await until(lambda: [row.held for row in store._tickets.rows()] == [1])
         run = await runtime.start(tale)
         match kind:
             case "step" | "keyed":
-                await soon(_until(lambda: bool(tried)))
+                await until(lambda: bool(tried))
             case "slot":
-                await soon(_until(lambda: store._tickets.rows()[0].queued == 1))
+                await until(lambda: [row.queued for row in store._tickets.rows()] == [1])
             case _:
                 await seen(run, lambda entry: isinstance(entry, _BEGINNINGS))
         begun.set()

@@ -11,6 +11,8 @@ from itertools import count
 from random import Random
 from typing import Any, Final
 
+from holdfast.engine.drive import Drive
+
 _LATE: Final = 0.02
 """How likely it is that time passes although somebody could go on."""
 _LATEST_SECONDS: Final = 0.1
@@ -236,14 +238,25 @@ class SeededLoop(asyncio.BaseEventLoop):
                             handle._run()
                 if not left:
                     break
+            stuck = [repr(task) for task in left if not _is_leaving(task)]
             for task in left:
-                # Code that its process is to leave passes every cancellation over until it has.
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
                 task.get_coro().close()
         finally:
             events._set_running_loop(None)
         self._heap.clear()
         self.close()
+        assert not stuck, stuck
+
+
+def _is_leaving(task: _Task) -> bool:
+    """Say whether a task is code that its process is to leave: that passes every cancellation over until it has."""
+    code: Any = task.get_coro()
+    while code is not None and getattr(code, "cr_frame", None) is not None:
+        if code.cr_code is Drive.leave.__code__:
+            return True
+        code = code.cr_await
+    return False
 
 
 class Idle(AssertionError):
