@@ -122,9 +122,9 @@ class PostgresStore:
             ident, epoch = await prepare(connection, where, create=create)
             server = ServerClock(clock)
             asked = server.mark()
-            [(now,)] = await (await connection.execute(f"SELECT {MICROS}".encode(), binary=True)).fetchall()
-            server.saw(now, asked)
             with translated(where):
+                [(now,)] = await (await connection.execute(f"SELECT {MICROS}".encode(), binary=True)).fetchall()
+                server.saw(now, asked)
                 numbers = await (await connection.execute(Names(where.schema)(_NUMBERS), binary=True)).fetchall()
         except BaseException:
             await connection.close()
