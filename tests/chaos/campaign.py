@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -32,6 +33,8 @@ _CALLS: Final = (0, 425, 650, 850, 900, 900, 900)
 """About how many places to die at there are, by the number of runs; fixed, so that a seed alone makes its trial."""
 KILLS_POSTGRES: Final = "kills_postgres"
 _IMAGES_EACH: Final = 1000
+_LINES: Final = 6
+"""How many lines are cut at once: most of the time a program waits for one that hangs."""
 _MOST_FAILURES: Final = 20
 
 
@@ -148,10 +151,16 @@ class Shared:
 
 def in_two(work: Callable[[Killer, Path], None], new: Callable[[], Killer] = new_killer) -> None:
     """Do `work` on two killers at once."""
-    with scratch() as folder, new() as one, new() as other, ThreadPoolExecutor(2) as threads:
-        halves = [threads.submit(work, killer, folder / str(at)) for at, killer in enumerate((one, other))]
-        for half in halves:
-            half.result()
+    beside(2, work, new)
+
+
+def beside(count: int, work: Callable[[Killer, Path], None], new: Callable[[], Killer] = new_killer) -> None:
+    """Do `work` on so many killers at once."""
+    with scratch() as folder, ExitStack() as open_, ThreadPoolExecutor(count) as threads:
+        killers = [open_.enter_context(new()) for _ in range(count)]
+        parts = [threads.submit(work, killer, folder / str(at)) for at, killer in enumerate(killers)]
+        for part in parts:
+            part.result()
 
 
 def kills(seed: int, wanted: int, tick: Tick) -> Result:
@@ -253,7 +262,7 @@ def commits(seed: int, wanted: int, tick: Tick) -> Result:
                     cut = in_turn[number - 1] if number <= len(in_turn) else Cut.of_seed(f"{seed}/{number}")
                     _cut_one(shared, line, cut)
 
-        in_two(work)
+        beside(_LINES, work)
     shared.result.seconds = time.monotonic() - started
     return shared.result
 
