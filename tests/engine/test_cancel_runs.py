@@ -605,3 +605,24 @@ async def test_a_cancel_of_a_run_that_was_cancelled_says_that_it_had_ended(stage
         with pytest.raises(hf.RunError, match="cancelled"):
             await run.result(timeout=20)
         assert not await run.cancel()
+
+
+@pytest.mark.parametrize("nested", [False, True], ids=["one set", "a set in a set"])
+async def test_a_run_whose_branches_wait_ends_when_it_is_cancelled(every: Stage, nested: bool) -> None:
+    """Parked again on the way to its branches, it would have heard of its end and rest for good."""
+
+    async def asks(ctx: hf.Context) -> bool:
+        return bool(await ctx.ask("Ship it?"))
+
+    @hf.durable
+    async def tale(ctx: hf.Context) -> None:
+        async def both() -> None:
+            await ctx.gather(asks(ctx), ctx.sleep(86_400))
+
+        await ctx.gather(both() if nested else asks(ctx), ctx.sleep(3600))
+
+    async with every.open(tale) as runtime:
+        run = await runtime.start(tale)
+        await parked(run, "ask")
+        await run.cancel("enough")
+        assert await ending_of(run) == (Status.CANCELLED, "cancelled: enough")

@@ -33,13 +33,15 @@ Ready = Callable[[], bool]
 class Waiting:
     """One branch's wait."""
 
-    __slots__ = ("detail", "future", "ready", "said", "takes")
+    __slots__ = ("detail", "future", "ready", "said", "takes", "told")
 
     def __init__(
-        self, said: e.Wait, detail: str, takes: Takes | None, ready: Ready | None,
+        self, said: e.Wait, detail: str, takes: Takes | None, ready: Ready | None, told: bool,
         future: "asyncio.Future[Post | None]",
     ) -> None:  # fmt: skip
         self.said, self.detail, self.takes, self.ready, self.future = said, detail, takes, ready, future
+        self.told = told
+        """True when it began after the code was told that the run shall end: nobody cancels it for that."""
 
 
 class Waits:
@@ -101,7 +103,8 @@ class Waits:
         if self._drive.cancel_asked and not self._drive.cancelling.told:
             # What it had left when it was told is still open, and is left again.
             loop.call_soon(self._drive.cancelling.tell)
-        waiting = Waiting(e.Wait(kind, step, name, due_at), detail, takes, ready, loop.create_future())
+        told = self._drive.cancelling.told
+        waiting = Waiting(e.Wait(kind, step, name, due_at), detail, takes, ready, told, loop.create_future())
         self._waiting.append(waiting)
         self._since = loop.time()
         if self._task is None:
@@ -218,6 +221,11 @@ class Waits:
             drive.stop()
             self._unwind(asyncio.CancelledError())
             return True
+        if drive.cancel_asked and not all(waiting.told for waiting in self._waiting):
+            # The way of a cancellation into branches is longer than that of a commit. Parked now, the run would rest
+            # for good: who asked for its end was heard, and wakes it no more.
+            drive.cancelling.tell()
+            return False
         if drive.pausing is None and self._is_worth_keeping():
             return False
         if await self._park(min(self._times(), default=None)):
