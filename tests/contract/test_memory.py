@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast.core.ids import RunId
 from holdfast.store.clock import Clock
@@ -48,3 +49,9 @@ class TestMemoryStore(StoreContract):
         """Look into the dictionary."""
         assert isinstance(store, MemoryStore)
         return store._cursors.get((tenant, conversation))
+
+    async def unseat(self, store: Store, tenant: str, conversation: str) -> None:
+        """Change the conversation's row."""
+        assert isinstance(store, MemoryStore)
+        rows = store._turns.rows
+        rows[tenant, conversation] = replace(rows[tenant, conversation], active=None)

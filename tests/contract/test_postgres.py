@@ -13,6 +13,8 @@ from holdfast.store.postgres import PostgresStore
 from holdfast.store.protocol import Store
 from holdfast.store.value import RunRow
 from holdfast.testing.contract import OpenStore, StoreContract
+from holdfast.testing.contract.conversing import CHAT, a_turn, end, taken
+from holdfast.testing.contract.story import a_worker, claimed
 from tests.rigs.server import plain
 
 NUMBERED = """
@@ -90,6 +92,26 @@ class TestPostgresStore(StoreContract):
 
     async def cursor_of(self, store: Store, tenant: str, conversation: str) -> tuple[str, bytes] | None:
         """Read the row."""
-        sql = "SELECT harness, cursor FROM hf_conversations WHERE tenant = %s AND conversation = %s"
+        sql = "SELECT harness, cursor FROM hf_conversations WHERE tenant = %s AND conversation = %s AND cursor NOTNULL"
         found = self.rows(sql, tenant, conversation)
         return found[0] if found else None
+
+    async def unseat(self, store: Store, tenant: str, conversation: str) -> None:
+        """Change the row."""
+        sql = "UPDATE hf_conversations SET active_run = NULL WHERE tenant = %s AND conversation = %s"
+        self.rows(sql, tenant, conversation)
+
+    async def test_the_number_of_a_damaged_turn_holds_up_none_behind_it(self, store: Store) -> None:
+        """It is set aside, and its wrong number is not taken for how far the conversation has come."""
+        worker = await a_worker(store)
+        _, second = await a_turn(store), await a_turn(store)
+        self.rows("UPDATE hf_runs SET turn = 99 WHERE conversation = %s AND turn = 1", CHAT)
+        assert [*await taken(store, worker), *await taken(store, worker)] == [second]
+
+    async def test_an_active_turn_that_has_ended_is_named(self, store: Store) -> None:
+        """A conversation that waits for what is over is not left to wait in silence."""
+        turn = await a_turn(store)
+        await end(store, await claimed(store, await a_worker(store), turn))
+        assert await store.check() == []
+        self.rows("UPDATE hf_conversations SET active_run = (SELECT max(number) FROM hf_runs WHERE turn = 1)")
+        assert any("'chat'" in finding for finding in await store.check())

@@ -68,6 +68,11 @@ class TestSqliteStore(StoreContract):
 
     async def cursor_of(self, store: Store, tenant: str, conversation: str) -> tuple[str, bytes] | None:
         """Read the row."""
-        sql = "SELECT harness, cursor FROM hf_conversations WHERE tenant = ? AND conversation = ?"
+        sql = "SELECT harness, cursor FROM hf_conversations WHERE tenant = ? AND conversation = ? AND cursor NOTNULL"
         found = rows(store, sql, (tenant, conversation))
         return found[0] if found else None
+
+    async def unseat(self, store: Store, tenant: str, conversation: str) -> None:
+        """Change the row."""
+        sql = "UPDATE hf_conversations SET active_run = NULL WHERE tenant = ? AND conversation = ?"
+        rows(store, sql, (tenant, conversation))

@@ -16,7 +16,11 @@ from holdfast.core.ids import RunId, new_worker_id
 from holdfast.core.post import Raise
 from holdfast.core.status import Status
 from holdfast.engine.budget import raise_post
+from holdfast.engine.family import cancel_post
 from holdfast.journal.journal import Journal, load
+from holdfast.store.fork import RETRY
+from holdfast.store.memory import MemoryStore
+from holdfast.store.value import BaseMoved, Created, Existing, NewFork
 from tests.engine.stage import Hurdle, Stage, ending_of, entries_of, kinds_of, seen, soon
 
 DONE: list[int] = []
@@ -194,6 +198,35 @@ async def test_every_kind_of_step_costs_one(every: Stage, code: Callable[[hf.Con
         await run.raise_budget(steps=1)
         assert await run.result(timeout=20) == "done"
         assert await steps_of(runtime, run) == (2, 0, 0, 2)
+
+
+@pytest.mark.parametrize("effect", ["once", "keyed"])
+async def test_a_step_that_a_cancel_withheld_costs_nothing(effect: Any) -> None:
+    """Its intent was refused, so that it was never begun: neither the run nor its parent is charged for it."""
+    store = MemoryStore()
+
+    @hf.durable
+    async def tale(ctx: hf.Context) -> None:
+        store._post(cancel_post(RunId(ctx.run_id), "enough"))
+        await ctx.step(act, 1, effect=effect)
+
+    @hf.durable
+    async def boss(ctx: hf.Context) -> str:
+        try:
+            await ctx.run(tale, budget=hf.Budget(steps=3))
+        except hf.RunError as error:
+            return error.status
+        return "it went on"
+
+    async with hf.open(store, hf.App(boss, tale)) as runtime:
+        run = await runtime.start(boss, budget=hf.Budget(steps=4))
+        assert await run.result(timeout=20) == "cancelled"
+        (settled,) = [entry for entry in await entries_of(run) if isinstance(entry, events.ChildSettled)]
+        child = await runtime.get(settled.child)
+        assert "StepStarted" not in await kinds_of(child)
+        assert await steps_of(runtime, child) == (3, 3, 0, 0)
+        assert await steps_of(runtime, run) == (4, 4, 0, 0)
+    assert DONE == []
 
 
 async def test_branches_share_what_is_left(every: Stage) -> None:
@@ -433,6 +466,120 @@ async def test_a_parent_that_ends_is_charged_what_its_children_hold(every: Stage
         run = await runtime.start(tale, budget=hf.Budget(steps=5))
         assert await run.result(timeout=20) == "left"
         assert await steps_of(runtime, run) == (5, 1, 0, 4)
+
+
+class Family:
+    """A parent that gives its child 40 of its steps; the child takes two, and fails until things are well."""
+
+    def __init__(self) -> None:
+        self.broken = True
+
+        @hf.durable
+        async def child(ctx: hf.Context) -> str:
+            await ctx.step(act, 1)
+            await ctx.step(self.call)
+            await ctx.step(act, 2)
+            return "done"
+
+        @hf.durable
+        async def boss(ctx: hf.Context) -> str:
+            return await ctx.run(child, budget=hf.Budget(steps=40))
+
+        self.child, self.boss = child, boss
+
+    async def call(self) -> None:
+        """Fail while things are not well."""
+        if self.broken:
+            raise ConnectionError("no answer")
+
+
+async def spawned_by(run: hf.Run[Any]) -> list[events.ChildSpawned]:
+    """Return the children that a journal has, its base's before its own."""
+    return [entry for entry in await entries_of(run) if isinstance(entry, events.ChildSpawned)]
+
+
+async def test_a_retry_gives_its_child_what_came_back_of_it_and_pays_for_it(every: Stage) -> None:
+    """A child that had settled is funded by the new run's budget, once, however often it is tried."""
+    family = Family()
+    async with every.open(family.boss, family.child) as runtime:
+        run = await runtime.start(family.boss, budget=hf.Budget(steps=50))
+        assert (await ending_of(run))[0] is Status.FAILED
+        assert await steps_of(runtime, run) == (50, 48, 0, 2)
+        again = await run.retry()
+        assert (await ending_of(again))[0] is Status.FAILED
+        given = [entry.grant for entry in await spawned_by(again)]
+        assert given == [{"steps": 40}, {"steps": 38}]
+        assert await steps_of(runtime, again) == (48, 48, 0, 0)
+        family.broken = False
+        third = await again.retry()
+        assert await third.result(timeout=20) == "done"
+        assert await steps_of(runtime, third) == (48, 47, 0, 1)
+        child = await runtime.get((await spawned_by(third))[-1].child)
+        assert await steps_of(runtime, child) == (38, 37, 0, 1)
+
+
+class Stopping(MemoryStore):
+    """A store that makes the fork of a child, and does not answer whoever asked for the first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hurdle = Hurdle()
+
+    async def fork(self, new: NewFork) -> Created | Existing | BaseMoved:
+        """Make it; once, keep the answer back."""
+        made = await super().fork(new)
+        if new.word != RETRY and not self.hurdle.reached.is_set():
+            await self.hurdle()
+        return made
+
+
+async def test_a_child_that_a_dead_process_took_up_is_paid_for_by_the_next_one() -> None:
+    """It was forked and not yet recorded: whoever goes on finds the same child, and gives it as much."""
+    family, store = Family(), Stopping()
+    async with hf.open(store, hf.App(family.boss, family.child)) as runtime:
+        run = await runtime.start(family.boss, budget=hf.Budget(steps=50))
+        assert (await ending_of(run))[0] is Status.FAILED
+        family.broken = False
+        again = await run.retry()
+        await soon(store.hurdle.reached.wait())
+        assert len(await spawned_by(again)) == 1
+    async with hf.open(store, hf.App(family.boss, family.child)) as runtime:
+        again = await runtime.get(again.id)
+        assert await again.result(timeout=20) == "done"
+        assert [entry.grant for entry in await spawned_by(again)] == [{"steps": 40}, {"steps": 38}]
+        assert await steps_of(runtime, again) == (48, 47, 0, 1)
+        assert len(await runtime.runs()) == 4
+
+
+async def test_a_child_that_was_raised_beyond_its_grant_takes_no_more_of_a_retry(every: Stage) -> None:
+    """What it was raised by never was its parent's: the new run gives what came back, and is not short of it."""
+    family, hurdle = Family(), Hurdle()
+
+    async def wait_and_fail() -> None:
+        await hurdle()
+        await family.call()
+
+    @hf.durable
+    async def child(ctx: hf.Context) -> str:
+        await ctx.step(wait_and_fail)
+        return "done"
+
+    @hf.durable
+    async def boss(ctx: hf.Context) -> str:
+        return await ctx.run(child, budget=hf.Budget(steps=4))
+
+    async with every.open(boss, child) as runtime:
+        run = await runtime.start(boss, budget=hf.Budget(steps=4))
+        await soon(hurdle.reached.wait())
+        (spawned,) = await spawned_by(run)
+        assert await (await runtime.get(spawned.child)).raise_budget(steps=100)
+        hurdle.open.set()
+        assert (await ending_of(run))[0] is Status.FAILED
+        family.broken = False
+        again = await run.retry()
+        assert await again.result(timeout=20) == "done"
+        assert [entry.grant for entry in await spawned_by(again)] == [{"steps": 4}, {"steps": 3}]
+        assert await steps_of(runtime, again) == (3, 3, 0, 0)
 
 
 async def test_two_branches_wait_for_what_a_child_gives_back(every: Stage) -> None:

@@ -11,7 +11,7 @@ from holdfast.core.errors import StoreUnavailable
 from holdfast.core.ids import RunId, WorkerId
 from holdfast.store.memory import MemoryStore
 from holdfast.store.sqlite import SqliteStore
-from holdfast.store.value import Created, Existing, KeyTaken, Lease, NewRun
+from holdfast.store.value import Busy, Created, Existing, KeyTaken, Lease, NewRun
 from tests.engine.stage import Hurdle, Stage, kinds_of, soon
 
 
@@ -128,7 +128,7 @@ class Forgetful(MemoryStore):
             raise StoreUnavailable("the line was cut")
         return leases
 
-    async def create(self, new: NewRun, *, worker: WorkerId | None = None) -> Created | Existing | KeyTaken:
+    async def create(self, new: NewRun, *, worker: WorkerId | None = None) -> Busy | Created | Existing | KeyTaken:
         """Create, and perhaps lose the reply."""
         created = await super().create(new, worker=worker)
         if self.lose_create:

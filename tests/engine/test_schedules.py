@@ -21,7 +21,7 @@ from holdfast.store.memory import MemoryStore
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.protocol import Store
 from holdfast.store.sqlite import SqliteStore
-from holdfast.store.value import Created, Existing, KeyTaken, NewRun
+from holdfast.store.value import Busy, Created, Existing, KeyTaken, NewRun
 from holdfast.testing import MovingClock
 from tests.engine import ticker
 from tests.engine.stage import Hurdle, Stage, soon
@@ -393,7 +393,7 @@ class Failing(MemoryStore):
         super().__init__(clock=clock)
         self.fail: list[Callable[[NewRun], Awaitable[None]]] = []
 
-    async def create(self, new: NewRun, *, worker: WorkerId | None = None) -> Created | Existing | KeyTaken:
+    async def create(self, new: NewRun, *, worker: WorkerId | None = None) -> Busy | Created | Existing | KeyTaken:
         """Fail, or create and lose the reply, as long as that is asked for."""
         if self.fail and new.row.name == "report":
             await self.fail.pop(0)(new)

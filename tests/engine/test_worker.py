@@ -22,7 +22,7 @@ from holdfast.store.answer import Answer
 from holdfast.store.memory import MemoryStore
 from holdfast.store.protocol import Pending
 from holdfast.store.sqlite import SqliteStore
-from holdfast.store.value import Commit, Created, Existing, KeyTaken, Lease, NewRun, Outcome
+from holdfast.store.value import Busy, Commit, Created, Existing, KeyTaken, Lease, NewRun, Outcome
 from holdfast.testing.contract.story import Pen, a_lease
 from tests.engine import driver
 from tests.engine.stage import Hurdle, Stage, entries_of, kinds_of, seen, soon
@@ -357,7 +357,7 @@ class Interrupting(MemoryStore):
 
     between: Any = None
 
-    async def create(self, new: NewRun, *, worker: WorkerId | None = None) -> Created | Existing | KeyTaken:
+    async def create(self, new: NewRun, *, worker: WorkerId | None = None) -> Busy | Created | Existing | KeyTaken:
         """Create, let something happen, and answer."""
         created = await super().create(new, worker=worker)
         if self.between is not None:

@@ -9,7 +9,11 @@ import pytest
 
 import holdfast as hf
 from holdfast import events
+from holdfast.engine.chunks import Chunks
+from holdfast.engine.payload import Secrets
+from holdfast.store.sqlite import SqliteStore
 from holdfast.testing import MovingClock
+from holdfast.testing.contract.story import a_lease
 from tests.engine.stage import Hurdle, Stage, soon
 
 
@@ -235,3 +239,11 @@ async def test_what_cannot_be_stored_is_refused_where_it_is_emitted(stage: Stage
     async with stage.open(tale) as runtime:
         with pytest.raises(hf.RunError, match="is not data"):
             await soon(runtime.run(tale))
+
+
+async def test_a_chunk_that_comes_after_its_store_was_closed_is_a_lost_preview(tmp_path: Path) -> None:
+    """Whoever was interrupted in the middle of a stream gets no error for what nobody will read."""
+    store = await SqliteStore.open(str(tmp_path / "store.db"))
+    chunks = Chunks(store, await a_lease(store), Secrets(()), asyncio.get_running_loop())
+    await store.close()
+    chunks.add("0/s#1", 1, 0, b"1")

@@ -134,5 +134,18 @@ ADDED: tuple[e.Entry, ...] = (
     e.StepStarted(step="0/pay#1", digest="ab" * 32, effect=Effect.ONCE, usage={"steps": 1}),
     e.BudgetChanged(moves=[e.BudgetMove("steps", total=50)], why="raised: close", by="ann"),
     e.RunForked(base=OTHER, base_seq=17, base_checksum="00" * 16, seed=SEED, by="ann"),
+    e.MessageAdded(
+        role="user",
+        step="0/steer#1",
+        provider="anthropic",
+        model="m-1",
+        attempt=2,
+        usage={"input": 7, "cost": None},
+        post=3,
+        by="ann",
+    ),
+    e.HistoryCompacted(up_to=40, step="0/compact#1", attempt=2, usage={"input": 7}),
+    e.RunFinished(status=Status.COMPLETED, said=12),
+    e.ChildSettled(step="0/clerk#1", child=OTHER, status=Status.COMPLETED, unknown=["usd"]),
 )
 """Kinds and fields that came later; their vectors stand behind the others, whose places never change."""

@@ -1,5 +1,6 @@
 """Forking a run behind one of its entries, and retrying one that failed as such a fork."""
 
+from contextlib import suppress
 from typing import Final
 
 from holdfast.client.serving import Lacking
@@ -63,6 +64,24 @@ def check_stuck(row: RunRow, lacking: Lacking | None) -> None:
         )  # fmt: skip
     if row.owner is not None or not (stuck or lacking):
         raise Conflict(f"run {run} is {status_of(row)} and goes on by itself", run=run, hint="Nothing is to be done.")
+
+
+async def check_turn(store: Store, row: RunRow) -> None:
+    """Refuse to try a turn again that was set aside and cannot return to its place.
+
+    Raises:
+        Conflict: a later turn has gone on without it.
+    """
+    if row.status is not Status.QUARANTINED or row.conversation is None or row.turn is None:
+        return
+    known = None
+    with suppress(Damaged):  # its metadata, which holds nobody up
+        known = await store.conversation(row.tenant, row.conversation)
+    if known is not None and known.reached > row.turn:
+        raise Conflict(
+            f"run {row.run} is turn {row.turn:,} of a conversation, and a later one has gone on without it",
+            run=row.run, hint=f"`holdfast cancel {row.run}` ends it. {_FORK}",
+        )  # fmt: skip
 
 
 def _check_place(row: RunRow, at: int) -> None:

@@ -14,6 +14,7 @@ from holdfast.client.protocol import (
     Collected,
     Ending,
     Finding,
+    LimitInfo,
     Question,
     Retention,
     RunInfo,
@@ -24,13 +25,15 @@ from holdfast.client.protocol import (
 )
 from holdfast.client.serving import Here
 from holdfast.client.standing import as_time, own
+from holdfast.client.starting import Begun
 from holdfast.client.telling import tell_run, tell_runs
 from holdfast.client.waiting import Waiting
 from holdfast.core import entry as e
 from holdfast.core import limits
-from holdfast.core.budget import DEADLINE, STEPS, checked_deadline, checked_steps
+from holdfast.core.budget import DEADLINE, Money, checked_amounts, checked_deadline
 from holdfast.core.codec import decode_any, encode
-from holdfast.core.errors import Conflict, Damaged, InvalidInput, NotFound
+from holdfast.core.cursor import parse_cursor
+from holdfast.core.errors import Conflict, ConversationBusy, Damaged, InvalidInput, NotFound
 from holdfast.core.ids import TENANT, RunId, WorkerId, checked_key, checked_text, run_id
 from holdfast.core.post import (
     ANSWER,
@@ -41,18 +44,21 @@ from holdfast.core.post import (
     RESUME,
     RETRY,
     SIGNAL,
+    STEER,
     AnswerBody,
     Control,
     Raise,
     SignalBody,
+    SteerBody,
     answer_key,
+    steer_key,
 )
 from holdfast.core.status import NotDone, Status
 from holdfast.store.protocol import Store
 from holdfast.store.start import Start, checked_labels, new_run
-from holdfast.store.value import Created, Existing, KeyTaken, Lease, NewPost, RunFilter, RunRow
+from holdfast.store.value import Busy, Created, Existing, KeyTaken, Lease, NewPost, RunFilter, RunRow
 from holdfast.stream.event import Event
-from holdfast.stream.feed import feed
+from holdfast.stream.feed import check_cursor, feed
 
 _CANDIDATES: Final = 10
 _FINISHED: Final = "finished"
@@ -82,28 +88,44 @@ class LocalClient:
     async def start(
         self, start: Start, *, worker: WorkerId | None = None, take: Callable[[Lease], None] | None = None
     ) -> RunId:
+        """Do as `begin`, and return the run."""
+        return (await self.begin(start, worker=worker, take=take)).run
+
+    async def begin(
+        self,
+        start: Start,
+        *,
+        worker: WorkerId | None = None,
+        take: Callable[[Lease], None] | None = None,
+        if_idle: bool = False,
+    ) -> Begun:
         """Create a run, or find the one that its key belongs to; give the lease of a new one to `worker` by `take`.
 
         Raises:
             Conflict: the key was used for something else, or its run was deleted.
+            ConversationBusy: another turn of its conversation is open, and it is to be started only `if_idle`.
         """
         new = new_run(start, tenant=self._tenant, now=self._store.now())
+        if if_idle:
+            new = msgspec.structs.replace(new, if_idle=True)
         if worker is not None and take is not None and start.key is None:
             soon = self._store.create_soon(new, worker=worker)
             if soon is not None:
                 # Its worker may begin at once, since nobody is told of the run before it is on disk.
                 take(soon[0])
-                return (await soon[1]).row.run
+                return Begun(run=(await soon[1]).row.run, created=True)
         match await self._store.create(new, worker=worker if take is not None else None):
             case Created(row=row, lease=lease):
                 if lease is not None and take is not None:
                     take(lease)
-                return row.run
+                return Begun(run=row.run, created=True)
             case Existing(run=run, row=None):
                 raise Conflict(f"key {start.key!r} belongs to run {run}, which was deleted", run=run, hint=_DELETED)
             case Existing(run=run, row=row):
                 await self._check_found(row)
-                return run
+                return Begun(run=run, created=False)
+            case Busy():
+                raise ConversationBusy(conversation=start.conversation or "")
             case KeyTaken(run=run, differs=differs):
                 what = " and ".join(differs)
                 raise Conflict(
@@ -163,8 +185,17 @@ class LocalClient:
         async for event in feed(self._store, run, after, follow=follow):
             yield event
 
+    async def is_over(self, run: RunId, *, after: str | int | None = None) -> bool:
+        row, cursor = await self._row(run), parse_cursor(after, epoch=self._store.epoch)
+        check_cursor(cursor, row, str(after))
+        return row.status.terminal and not row.damage and cursor.seq >= row.last_seq
+
     async def value(self, event: Event) -> Any:
         blob: e.BlobRef | None = getattr(event, "blob", None)
+        if isinstance(event, e.RunFinished) and event.said is not None:
+            from holdfast.client.reading import read_result  # lazy: few ask
+
+            return decode_any(await read_result(self._store, await self._row(RunId(event.run)), event))
         if blob is not None:
             return decode_any(await self._store.blob(self._tenant, blob.digest))
         return getattr(event, "value", None)
@@ -194,27 +225,35 @@ class LocalClient:
         self, run: RunId, name: str, value: Any = None, *, key: str | None = None, by: str | None = None
     ) -> str:
         body = SignalBody(checked_text("a signal's name", name, limits.NAME_BYTES), Raw(encode(value, "the value")), by)
-        post_key = f"{SIGNAL}/{checked_key(key) if key is not None else uuid4()}"
-        return _BECAME[await self._post(run, SIGNAL, post_key, body)]
+        return _BECAME[await self._post(run, SIGNAL, _once(SIGNAL, key), body)]
+
+    async def steer(
+        self, run: RunId, text: str, *, key: str | None = None, by: str | None = None, turn: str | None = None
+    ) -> str:
+        """Do as every client; `turn` is the key of the turn that it becomes if the run ends before it is taken in."""
+        said = checked_text("what it is told", text, limits.INLINE_BYTES)
+        post_key = steer_key(checked_key(key) if key is not None else str(uuid4()))
+        return _BECAME[await self._post(run, STEER, post_key, SteerBody(said, by, turn))]
 
     async def cancel(self, run: RunId, *, reason: str = "", by: str | None = None) -> bool:
         if (await self._row(run)).status.terminal:
             return False  # its own cancel, if there was one, would make this look like a repeat
         return await self._post(run, CANCEL, CANCEL, Control(by, reason)) != _FINISHED
 
-    async def pause(self, run: RunId, *, reason: str = "", by: str | None = None) -> bool:
-        return await self._post(run, PAUSE, f"{PAUSE}/{uuid4()}", Control(by, reason)) != _FINISHED
+    async def pause(self, run: RunId, *, reason: str = "", by: str | None = None, key: str | None = None) -> bool:
+        return await self._post(run, PAUSE, _once(PAUSE, key), Control(by, reason)) != _FINISHED
 
-    async def resume(self, run: RunId, *, by: str | None = None) -> bool:
-        return await self._post(run, RESUME, f"{RESUME}/{uuid4()}", Control(by)) != _FINISHED
+    async def resume(self, run: RunId, *, by: str | None = None, key: str | None = None) -> bool:
+        return await self._post(run, RESUME, _once(RESUME, key), Control(by)) != _FINISHED
 
     async def retry(self, run: RunId, *, by: str | None = None) -> RunId:
-        from holdfast.client.forking import check_stuck, retry_run  # lazy: few ask
+        from holdfast.client.forking import check_stuck, check_turn, retry_run  # lazy: few ask
 
         row = await self._row(run)
         if row.status.terminal and not row.damage:
             return await retry_run(self._store, row, by=by)
         check_stuck(row, await self.here.lacking(row))
+        await check_turn(self._store, row)
         await self._post(run, RETRY, f"{RETRY}/{uuid4()}", Control(by))
         return row.run
 
@@ -231,24 +270,27 @@ class LocalClient:
         run: RunId,
         *,
         steps: int | None = None,
+        calls: int | None = None,
+        tokens: int | None = None,
+        usd: Money | None = None,
         deadline: float | timedelta | datetime | None = None,
         reason: str = "",
         by: str | None = None,
         key: str | None = None,
     ) -> bool:
-        if steps is None and deadline is None:
-            raise InvalidInput("say what to raise: steps=, deadline= or both")
+        more = checked_amounts(steps=steps, calls=calls, tokens=tokens, usd=usd)
+        if not more and deadline is None:
+            raise InvalidInput("say what to raise: steps=, calls=, tokens=, usd= or deadline=")
         row = await self._row(run)
         known = await self._store.budget(row.run)
-        asked = {STEPS: steps, DEADLINE: deadline}
-        missing = [channel for channel, more in asked.items() if more is not None and channel not in known]
+        asked = [*more, *([DEADLINE] if deadline is not None else [])]
+        missing = [channel for channel in asked if channel not in known]
         if missing:
             hint = "Only what a budget limits can be raised: start(..., budget=hf.Budget(...))."
             raise Conflict(f"run {run} has no limit of {' and '.join(missing)}", run=run, hint=hint)
         until = checked_deadline("deadline=", deadline, self._store.now()) if deadline is not None else None
-        body = Raise(checked_steps("steps=", steps) if steps is not None else 0, until, by=by, reason=reason)
-        post_key = f"{RAISE}/{checked_key(key) if key is not None else uuid4()}"
-        return await self._post(run, RAISE, post_key, body) != _FINISHED
+        body = Raise(**more, deadline=until, by=by, reason=reason)
+        return await self._post(run, RAISE, _once(RAISE, key), body) != _FINISHED
 
     async def questions(self, run: RunId | None = None) -> Sequence[Question]:
         from holdfast.client.question import asked_by, open_questions  # lazy: few ask
@@ -311,6 +353,11 @@ class LocalClient:
 
         return await list_workers(self._store, self.here.is_held)
 
+    async def limits(self) -> Sequence[LimitInfo]:
+        from holdfast.client.worker import list_limits  # lazy: few ask
+
+        return await list_limits(self._store)
+
     async def schedules(self) -> Sequence[ScheduleInfo]:
         from holdfast.client.schedule import list_schedules  # lazy: few ask
 
@@ -363,3 +410,8 @@ class LocalClient:
             return
         for finding in await verify_run(self._store, await self._row(run)):
             yield finding
+
+
+def _once(kind: str, key: str | None) -> str:
+    """Return the key of a post that is sent once under a caller's key, or for itself."""
+    return f"{kind}/{checked_key(key) if key is not None else uuid4()}"

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from holdfast.core.budget import Money
 from holdfast.core.ids import RunId
 from holdfast.core.status import TERMINAL, NotDone, Status
 from holdfast.stream.event import Event
@@ -39,6 +40,8 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
     updated_at: datetime
     attempt: int
     last_seq: int
+    turn: int | None = None
+    """Its number in the conversation."""
     budget: dict[str, Any] | None = None
     waiting_for: str | None = None
     base: str | None = None
@@ -65,6 +68,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     updated_at: datetime
     attempt: int
     last_seq: int
+    turn: int | None = None
     base: str | None = None
     base_seq: int | None = None
     due_at: datetime | None = None
@@ -153,6 +157,18 @@ class ScheduleInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Who declared it, the dead included."""
 
 
+class LimitInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A limit of steps under way, as it was last declared, and how full it is."""
+
+    name: str
+    at_once: int | None
+    rate: int | None
+    """How many steps may start in any span of `per` seconds."""
+    per: float
+    held: int
+    queued: int
+
+
 class Ending(msgspec.Struct, frozen=True, kw_only=True):
     """How a run ended, or where it rests; `value` is the stored JSON of its result."""
 
@@ -236,6 +252,16 @@ class Client(Protocol):
         """Yield a run's events after a cursor."""
         ...
 
+    async def is_over(self, run: RunId, *, after: str | int | None = None) -> bool:
+        """Say whether a run has ended and nothing of it follows a cursor: whoever reads has all.
+
+        Raises:
+            NotFound: there is no such run.
+            BadCursor: the cursor is malformed or ahead of the journal.
+            Conflict: it is of another epoch.
+        """
+        ...
+
     async def value(self, event: Event) -> Any:
         """Return what an event holds, as plain data; None for one that holds nothing."""
         ...
@@ -283,16 +309,28 @@ class Client(Protocol):
         """Return the signals that wait in a run's inbox, in order."""
         ...
 
+    async def steer(self, run: RunId, text: str, *, key: str | None = None, by: str | None = None) -> str:
+        """Tell an agent something while it works, to be taken in before it goes on; the same key is told once.
+
+        Say what became of it: `sent`, sent `before`, or `ended`.
+
+        Raises:
+            NotFound: there is no such run.
+        """
+        ...
+
     async def cancel(self, run: RunId, *, reason: str = "", by: str | None = None) -> bool:
         """Ask for a run's end; False when it had ended before."""
         ...
 
-    async def pause(self, run: RunId, *, reason: str = "", by: str | None = None) -> bool:
-        """Ask a run to rest at its next entry until `resume`; False when it had ended before."""
+    async def pause(
+        self, run: RunId, *, reason: str = "", by: str | None = None, key: str | None = None
+    ) -> bool:  # fmt: skip
+        """Ask a run to rest at its next entry until `resume`; the same key asks once. False when it had ended."""
         ...
 
-    async def resume(self, run: RunId, *, by: str | None = None) -> bool:
-        """Let a paused run go on; False when it had ended before."""
+    async def resume(self, run: RunId, *, by: str | None = None, key: str | None = None) -> bool:
+        """Let a paused run go on; the same key does so once. False when it had ended before."""
         ...
 
     async def retry(self, run: RunId, *, by: str | None = None) -> RunId:
@@ -320,6 +358,9 @@ class Client(Protocol):
         run: RunId,
         *,
         steps: int | None = None,
+        calls: int | None = None,
+        tokens: int | None = None,
+        usd: Money | None = None,
         deadline: float | timedelta | datetime | None = None,
         reason: str = "",
         by: str | None = None,
@@ -426,6 +467,10 @@ class Client(Protocol):
 
     async def workers(self) -> Sequence[WorkerInfo]:
         """Return every worker that has not said goodbye, the dead included."""
+        ...
+
+    async def limits(self) -> Sequence[LimitInfo]:
+        """Return every limit that steps were started under, as it was last declared, and how full it is."""
         ...
 
     async def schedules(self) -> Sequence[ScheduleInfo]:

@@ -1,6 +1,7 @@
 """Reading entries and values of one run, each checked before it is believed."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 from msgspec import Struct
@@ -8,10 +9,11 @@ from msgspec import Struct
 from holdfast.core.checksum import check_chain
 from holdfast.core.codec import decode_any
 from holdfast.core.cursor import Cursor
-from holdfast.core.entry import BlobRef, Entry, RunFinished, read_entry
-from holdfast.core.errors import Damaged, NotFound
+from holdfast.core.entry import BlobRef, Entry, MessageAdded, RunFinished, read_entry
+from holdfast.core.errors import Damaged, InvalidValue, NotFound
 from holdfast.core.fold import RunState, fold
 from holdfast.core.ids import RunId
+from holdfast.core.transcript import read_message, said_text
 from holdfast.store.protocol import Store
 from holdfast.store.value import Page, RunRow
 from holdfast.stream.feed import feed
@@ -60,12 +62,28 @@ def read_finished(page: Page) -> RunFinished:
     return last
 
 
+async def read_result(store: Store, row: RunRow, ending: RunFinished) -> bytes:
+    """Return a run's result as JSON, wherever it stands: in its ending, in a blob, or as the text of a message.
+
+    Raises:
+        Damaged: it is not there, or not what the ending says.
+    """
+    if ending.said is None:
+        return bytes(ending.raw) if ending.blob is None else await read_blob(store, row, ending.seq, ending.blob.digest)
+    try:
+        return bytes(said_text(await read_at(store, row, ending.said)))
+    except ValueError as error:
+        raise Damaged(run=row.run, seq=ending.said, what=str(error)) from error
+
+
 async def read_value(store: Store, row: RunRow, entry: Any) -> Any:
     """Return the value that an entry holds, or names as a blob.
 
     Raises:
         Damaged: the blob is not there, or not what its digest says.
     """
+    if isinstance(entry, RunFinished):
+        return decode_any(await read_result(store, row, entry))
     if entry.blob is None:
         return entry.value
     return decode_any(await read_blob(store, row, entry.seq, entry.blob.digest))
@@ -88,6 +106,9 @@ def blobs_of(value: Any) -> Iterator[str]:
     match value:
         case BlobRef():
             yield value.digest
+        case MessageAdded(blob=None):
+            with suppress(InvalidValue):  # what is no message names nothing
+                yield from blobs_of(read_message(value).parts)
         case Struct():
             for name in value.__struct_fields__:
                 yield from blobs_of(getattr(value, name))

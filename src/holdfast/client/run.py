@@ -6,6 +6,7 @@ from typing import Any, Generic, TypeVar, cast
 
 from holdfast.client.protocol import Client, Ending, Question, RunInfo
 from holdfast.core import limits
+from holdfast.core.budget import Money
 from holdfast.core.codec import Codec
 from holdfast.core.errors import BudgetExceeded, RunError
 from holdfast.core.ids import RunId
@@ -22,11 +23,14 @@ _ANY = Codec(Any)
 class Run(Generic[R_co]):
     """One durable run; the handle may be dropped and got again by id or key at any time."""
 
-    __slots__ = ("_client", "_codec", "id")
+    __slots__ = ("_client", "_codec", "created", "id")
 
-    def __init__(self, client: Client, run: RunId, codec: Codec | None = None) -> None:
+    def __init__(
+        self, client: Client, run: RunId, codec: Codec | None = None, *, created: bool = False
+    ) -> None:  # fmt: skip
         self._client, self._codec = client, codec
         self.id = run
+        self.created = created
 
     def __repr__(self) -> str:
         return f"<run {self.id}>"
@@ -78,6 +82,14 @@ class Run(Generic[R_co]):
             name = signal.name
         return await self._client.signal(self.id, name, value, key=key, by=by)
 
+    async def steer(self, text: str, *, by: str | None = None, key: str | None = None) -> bool:
+        """Tell an agent something while it works: it hears it before it asks its model again. False when it had ended.
+
+        With a key it is told once however often it is asked for. A run that ends otherwise before it hears it leaves it
+        untold; `Conversation.send(..., if_busy="steer")` makes a turn of it then.
+        """
+        return await self._client.steer(self.id, text, key=key, by=by) != "ended"
+
     async def cancel(self, reason: str = "", *, by: str | None = None) -> bool:
         """Ask for the run's end: its code is cancelled where it waits, and may clean up. False when it had ended."""
         return await self._client.cancel(self.id, reason=reason, by=by)
@@ -110,10 +122,11 @@ class Run(Generic[R_co]):
         return Run(self._client, await self._client.fork(self.id, at, by=by), self._codec)
 
     async def raise_budget(
-        self, *, steps: int | None = None, deadline: float | timedelta | datetime | None = None, reason: str = "",
+        self, *, steps: int | None = None, calls: int | None = None, tokens: int | None = None,
+        usd: Money | None = None, deadline: float | timedelta | datetime | None = None, reason: str = "",
         by: str | None = None, key: str | None = None,
     ) -> bool:  # fmt: skip
-        """Add steps to the run's budget, or let it go on until a later time; an exhausted run goes on with that.
+        """Add to what the run may spend, or let it go on until a later time; an exhausted run goes on with that.
 
         `deadline` is a time with its zone, or how long from now. With a key it is raised once however often it is asked
         for. False when the run had ended.
@@ -122,7 +135,7 @@ class Run(Generic[R_co]):
             Conflict: the run has no such limit.
         """
         return await self._client.raise_budget(
-            self.id, steps=steps, deadline=deadline, reason=reason, by=by, key=key
+            self.id, steps=steps, calls=calls, tokens=tokens, usd=usd, deadline=deadline, reason=reason, by=by, key=key
         )  # fmt: skip
 
     async def questions(self) -> Sequence[Question]:

@@ -68,7 +68,7 @@ def summary_fields(row: RunRow, lacking: Lacking | None) -> dict[str, Any]:
     reason = lacking.reason if lacking is not None and not row.reason.startswith(STUCK) else reason_of(row)
     return {
         "id": row.run, "name": row.name, "status": status_of(row), "reason": reason, "key": row.key,
-        "conversation": row.conversation, "parent": row.parent, "root": row.root or row.run,
+        "conversation": row.conversation, "turn": row.turn, "parent": row.parent, "root": row.root or row.run,
         "labels": dict(row.labels), "created_at": as_time(row.created_at), "updated_at": as_time(row.updated_at),
         "attempt": row.attempt, "last_seq": row.last_seq,
     }  # fmt: skip

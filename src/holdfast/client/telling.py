@@ -10,7 +10,7 @@ from holdfast.client.protocol import ForkInfo, RunInfo, RunSummary
 from holdfast.client.reading import read_at, read_value
 from holdfast.client.serving import Lacking, Serving
 from holdfast.client.standing import as_time, summary_fields
-from holdfast.core.budget import DEADLINE
+from holdfast.core.budget import DEADLINE, NANO, USD, Account
 from holdfast.core.entry import Entry, RunFinished, RunStarted
 from holdfast.core.errors import Damaged, StoreRefused, UnknownEntry
 from holdfast.core.ids import RunId
@@ -84,8 +84,16 @@ async def _budget(store: Store, row: RunRow, started: Entry | None) -> dict[str,
     if not isinstance(started, RunStarted) or started.budget is None:
         return None
     return {
-        channel: as_time(account.total)
-        if channel == DEADLINE
-        else {"total": account.total, "free": account.free, "reserved": account.reserved, "spent": account.spent}
+        channel: as_time(account.total) if channel == DEADLINE else _account(channel, account)
         for channel, account in (await store.budget(row.run)).items()
     } or None
+
+
+def _account(channel: str, account: Account) -> dict[str, Any]:
+    """Return one channel's sums, money in dollars; `unknown` is there only where something was spent uncounted."""
+    sums: dict[str, Any] = {
+        "total": account.total, "free": account.free, "reserved": account.reserved, "spent": account.spent
+    }  # fmt: skip
+    if channel == USD:
+        sums = {name: nano / NANO for name, nano in sums.items()}
+    return {**sums, "unknown": True} if account.unknown else sums

@@ -79,7 +79,7 @@ async def _check_budget(store: Store, row: RunRow, state: RunState) -> None:
     Raises:
         Damaged: something was spent twice, or never, or is below nothing.
     """
-    wrong = [channel for channel, account in state.accounts.items() if not account.sound]
+    wrong = [channel for channel, account in state.accounts.items() if not account.is_sound(channel)]
     if wrong:
         raise Damaged(run=row.run, seq=None, what=f"more than all of its {wrong[0]} was spent")
     if row.owner is None and await store.budget(row.run) != state.accounts:

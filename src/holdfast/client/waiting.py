@@ -7,7 +7,7 @@ import msgspec
 
 from holdfast.client.held import held_by
 from holdfast.client.protocol import Ending
-from holdfast.client.reading import read_blob, read_finished
+from holdfast.client.reading import read_finished, read_result
 from holdfast.client.serving import Here, could_go_on
 from holdfast.client.standing import STUCK, UNREADABLE, own, reason_of, status_of, waits_for_person
 from holdfast.core.errors import NotFound
@@ -93,6 +93,6 @@ class Waiting:
         if row.damage or not row.status.terminal:
             return Ending(status=status, reason=reason)
         last = read_finished(page)
-        value = bytes(last.raw) if last.blob is None else await read_blob(self._store, row, last.seq, last.blob.digest)
+        value = await read_result(self._store, row, last)
         error = msgspec.to_builtins(last.error) if last.error is not None else None
         return Ending(status=status, reason=reason or str(status), value=value, error=error)

@@ -1,11 +1,11 @@
-"""The workers of a store, as they said themselves."""
+"""The workers of a store, as they said themselves, and the limits that they share."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
-from holdfast.client.protocol import WorkerInfo
+from holdfast.client.protocol import LimitInfo, WorkerInfo
 from holdfast.client.serving import IsHeld
 from holdfast.client.standing import as_time, is_ours
 from holdfast.core.status import Status
@@ -41,3 +41,14 @@ def _introduction(about: Mapping[str, str]) -> dict[str, Any]:
     pid, concurrency = (int(text) if text.isdecimal() else None for text in map(about.get, _NUMBERS, ("", "")))
     known = {"host": about.get("host"), "version": about.get("version"), "only": "only" in about}
     return {"serves": [name for name in serves if not is_ours(name)], "pid": pid, "concurrency": concurrency, **known}
+
+
+async def list_limits(store: Store) -> Sequence[LimitInfo]:
+    """Return every limit that has a row."""
+    return [
+        LimitInfo(
+            name=row.name, at_once=row.at_once, rate=row.starts, per=row.span / 1e6, held=row.held,
+            queued=row.queued,
+        )
+        for row in await store.limits()
+    ]  # fmt: skip

@@ -81,17 +81,26 @@ def _check(value: Any, body: bytes, what: str) -> None:
         raise PayloadTooLarge(what, size=len(body), limit=limits.PAYLOAD_BYTES)
     if value.__class__ in _FLAT:
         return
-    if body.count(b"[") + body.count(b"{") > limits.NESTING and _too_deep(body):
-        raise InvalidValue(f"{what} is nested more than {limits.NESTING} levels deep")
+    refuse_deep(body, what)
     # msgspec writes NaN and infinities as null: only then is the slow look needed.
     if b"null" in body and not _finite(value):
         raise InvalidValue(f"{what} holds NaN or an infinity, which JSON cannot carry")
 
 
-def _too_deep(body: bytes) -> bool:
+def refuse_deep(body: bytes, what: str, most: int = limits.NESTING) -> None:
+    """Refuse JSON that nests too deep, before anybody decodes it.
+
+    Raises:
+        InvalidValue: it does.
+    """
+    if body.count(b"[") + body.count(b"{") > most and _too_deep(body, most):
+        raise InvalidValue(f"{what} is nested more than {most} levels deep")
+
+
+def _too_deep(body: bytes, most: int = limits.NESTING) -> bool:
     """Say whether lists and objects nest too deep: take texts out, then the innermost pairs, level by level."""
     brackets = _TEXT.sub(b"", body).translate(_SQUARE, _NOT_BRACKETS)
-    for _ in range(limits.NESTING):
+    for _ in range(most):
         brackets = brackets.replace(b"[]", b"")
         if not brackets:
             return False

@@ -19,6 +19,18 @@ class Cursor(NamedTuple):
 START: Final = Cursor(0)
 
 
+def check_form(text: str) -> re.Match[str]:
+    """Return the parts of an event id.
+
+    Raises:
+        BadCursor: it has not the form of one.
+    """
+    form = _FORM.fullmatch(text)
+    if form is None:
+        raise BadCursor(text[:80], "is not an event id")
+    return form
+
+
 def parse_cursor(text: str | int | None, *, epoch: int) -> Cursor:
     """Return the place that an event id names; none is the start.
 
@@ -28,9 +40,7 @@ def parse_cursor(text: str | int | None, *, epoch: int) -> Cursor:
     """
     if text is None or text == "":
         return START
-    form = _FORM.fullmatch(str(text))
-    if form is None:
-        raise BadCursor(str(text)[:80], "is not an event id")
+    form = check_form(str(text))
     seq, fence, number, of_epoch = form.groups()
     if int(of_epoch or 1) != epoch:
         raise Conflict(

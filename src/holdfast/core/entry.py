@@ -172,11 +172,18 @@ class StepResolved(_Payload, frozen=True, kw_only=True):
 
 
 class MessageAdded(_Payload, frozen=True, kw_only=True):
-    """A message joined the conversation: neutral parts, and the provider's own block where it cannot be rebuilt."""
+    """A message joined the conversation: `value` is its parts; `native` the provider's own block, verbatim, where the
+    parts could not rebuild it. It closes the step that it came of: a generation, a tool, a word from outside."""
 
     role: str
     step: str | None = None
     native: Raw = NULL
+    provider: str = ""
+    model: str = ""
+    attempt: int = 1
+    usage: dict[str, int | None] | None = None
+    post: int | None = None
+    by: str | None = None
 
 
 class SignalReceived(_Payload, frozen=True, kw_only=True):
@@ -234,6 +241,7 @@ class ChildSettled(_Payload, frozen=True, kw_only=True):
     status: Status
     error: ErrorInfo | None = None
     spent: dict[str, int | None] | None = None
+    unknown: list[str] = []
 
 
 class CursorMoved(_Payload, frozen=True, kw_only=True):
@@ -284,9 +292,12 @@ class RunContinued(_Payload, frozen=True, kw_only=True):
 
 
 class HistoryCompacted(_Payload, frozen=True, kw_only=True):
-    """Messages up to `up_to` were replaced by a summary."""
+    """Messages up to entry `up_to`, those of earlier turns included, were replaced by a summary."""
 
     up_to: int
+    step: str | None = None
+    attempt: int = 1
+    usage: dict[str, int | None] | None = None
 
 
 class WorkspaceSaved(Entry, frozen=True, kw_only=True):
@@ -326,11 +337,12 @@ class RunParked(Entry, frozen=True, kw_only=True):
 
 
 class RunFinished(_Payload, frozen=True, kw_only=True):
-    """The last and only ending."""
+    """The last and only ending; `said` is the entry of the message whose text is the result, which is stored once."""
 
     status: Status
     reason: str = ""
     error: ErrorInfo | None = None
+    said: int | None = None
 
 
 class Unknown(Entry, frozen=True, kw_only=True):

@@ -3,13 +3,17 @@
 HoldfastError
 ├── RunError                 a run ended badly or rests where only a person can help
 │   └── BudgetExceeded
+├── UnknownPrice             a budget in dollars, and a model whose price nobody knows
 ├── StepError                a step failed
 │   └── InDoubt              a `once` step whose outcome is unknown
 ├── ToolError                text for the model
+├── TurnLimit                an agent asked its model as often as it may in one turn
+├── OutputInvalid            an agent's answer has not the form that was asked for
 ├── Diverged                 the code asked for something other than the journal recorded
 ├── Conflict                 the same key with another input; an event id of another epoch
 │   ├── AlreadyAnswered      a callback token whose wait was answered, otherwise
-│   └── Expired              a callback token whose wait is over
+│   ├── Expired              a callback token whose wait is over
+│   └── ConversationBusy     a message that was not to wait for the turn under way
 ├── NotFound
 ├── InvalidInput             what was given cannot be taken
 │   ├── InvalidValue         a value that cannot be stored exactly
@@ -75,7 +79,26 @@ class BudgetExceeded(RunError):
     """A run has used up its budget, and rests until it is raised."""
 
     code = "budget_exceeded"
-    hint = "Raise it, and the run goes on: `run.raise_budget(steps=…, deadline=…)` or `holdfast raise RUN steps=…`."
+    hint = "Raise it, and the run goes on: `run.raise_budget(steps=…, usd=…)` or `holdfast raise RUN steps=…`."
+
+    def __init__(self, *, run: str, status: str, reason: str, error: dict[str, Any] | None = None) -> None:
+        super().__init__(run=run, status=status, reason=reason, error=error)
+        self.channel = reason.partition(":")[0]
+        """What it lacks: steps, calls, tokens, usd or deadline."""
+
+
+class UnknownPrice(HoldfastError):
+    """A run has a budget in dollars, and nobody knows what its model costs."""
+
+    code = "unknown_price"
+    hint = (
+        "Install holdfast[prices], name the model as its provider does, or limit tokens= instead. With "
+        "HOLDFAST_UNPRICED=allow it may go on: then what it costs is unknown, and no dollars are set aside."
+    )
+
+    def __init__(self, *, model: str) -> None:
+        super().__init__(f"the price of {model} is unknown, and the run's budget is in dollars")
+        self.model = model
 
 
 class StepError(HoldfastError):
@@ -107,6 +130,29 @@ class ToolError(HoldfastError):
     """Raised by a tool to tell the model, in words, what went wrong."""
 
     code = "tool_error"
+
+
+class TurnLimit(HoldfastError):
+    """An agent asked its model as often as it may in one turn, and has no answer."""
+
+    code = "turn_limit"
+    hint = "Look at what it does with `holdfast show RUN`; give it `turn_limit=` and retry the run, which goes on."
+
+    def __init__(self, *, agent: str, limit: int) -> None:
+        super().__init__(f"{agent} asked its model {counted(limit, 'time')} and has no answer")
+        self.agent, self.limit = agent, limit
+
+
+class OutputInvalid(HoldfastError):
+    """An agent's answer has not the form that `output=` asks for, and asking again did not help."""
+
+    code = "output_invalid"
+    hint = "Give the agent a simpler `output=`, say in its instructions what you want, or raise `output_limit=`."
+
+    def __init__(self, *, agent: str, wrong: str, asked: int) -> None:
+        times = counted(asked, "time")
+        super().__init__(f"the answer of {agent}, asked for {times}, is not what it should be: {wrong}")
+        self.agent, self.wrong, self.asked = agent, wrong, asked
 
 
 class Diverged(HoldfastError):
@@ -150,6 +196,17 @@ class Expired(Conflict):
 
     code = "expired"
     hint = "Nobody waits for it any more; whatever sent the token can send another."
+
+
+class ConversationBusy(Conflict):
+    """A turn of the conversation is open, and the message was to be rejected then."""
+
+    code = "conversation_busy"
+    hint = 'Send it again when the turn has ended, or with if_busy="queue", "steer" or "interrupt".'
+
+    def __init__(self, *, conversation: str) -> None:
+        super().__init__(f"a turn of conversation {conversation!r} is under way")
+        self.conversation = conversation
 
 
 class NotFound(HoldfastError):

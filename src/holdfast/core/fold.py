@@ -7,7 +7,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.core import entry as e
-from holdfast.core.budget import Account, after, moves_of, opened
+from holdfast.core.budget import Account, after, moves_of, opened, wanted
 from holdfast.core.errors import Damaged
 from holdfast.core.status import Effect, Status
 
@@ -63,6 +63,10 @@ class RunState(Struct, frozen=True):
     """What is left of the run's budget, by channel; empty for one without."""
     grants: Mapping[str, Mapping[str, int]] = {}
     """What children that have not settled were given of it, by step key."""
+    reservations: Mapping[str, Mapping[str, int]] = {}
+    """What attempts without an outcome may take of it, by step key."""
+    wants: Mapping[str, int] = {}
+    """The least that a run at rest waits for of each channel that it lacks."""
     finished: e.RunFinished | None = None
 
 
@@ -84,11 +88,13 @@ def fold(state: RunState, entry: e.Entry) -> RunState:
         case e.SpecAdopted():
             return replace(state, code=entry.code)
         case e.RunResumed():
-            return replace(state, fence=entry.fence, attempt=entry.attempt, status=Status.QUEUED, reason="")
+            return replace(state, fence=entry.fence, attempt=entry.attempt, status=Status.QUEUED, reason="", wants={})
         case e.StepStarted():
             return replace(state, open={**state.open, entry.step: _opened(entry)})
         case e.StepCompleted():
             return replace(state, open=_without(state, entry.step), steps_done=state.steps_done + 1)
+        case e.MessageAdded(step=str() as step) | e.HistoryCompacted(step=str() as step):
+            return replace(state, open=_without(state, step), steps_done=state.steps_done + 1)
         case e.StepFailed():
             return replace(state, open=_without(state, entry.step), questions=_less(state.questions, entry.step))
         case e.StepDoubted():
@@ -111,7 +117,7 @@ def fold(state: RunState, entry: e.Entry) -> RunState:
         case e.RunContinued():
             return replace(state, generation=entry.generation, open={}, questions={})
         case e.RunParked():
-            return replace(state, status=entry.status, reason=entry.reason)
+            return replace(state, status=entry.status, reason=entry.reason, wants=wanted(entry.waits))
         case e.RunFinished():
             return replace(state, status=entry.status, reason=entry.reason, finished=entry)
         case (
@@ -125,7 +131,7 @@ def fold(state: RunState, entry: e.Entry) -> RunState:
 
 def _moved(state: RunState, entry: e.Entry) -> RunState:
     """Return the state with what the entry moved of the run's budget."""
-    moves = moves_of(entry, state.grants)
+    moves = moves_of(entry, state)
     if moves:
         state = replace(state, accounts=after(state.accounts, moves))
     match entry:
@@ -133,6 +139,13 @@ def _moved(state: RunState, entry: e.Entry) -> RunState:
             return replace(state, grants={**state.grants, entry.step: grant})
         case e.ChildSettled():
             return replace(state, grants=_less(dict(state.grants), entry.step))
+        case e.StepStarted(reserved=dict() as reserved):
+            return replace(state, reservations={**state.reservations, entry.step: reserved})
+        case (
+            e.StepStarted() | e.StepCompleted() | e.StepFailed() | e.MessageAdded() | e.HistoryCompacted()
+            | e.StepResolved()
+        ):  # fmt: skip
+            return replace(state, reservations=_less(dict(state.reservations), entry.step or ""))
         case _:
             return state
 

@@ -1,12 +1,18 @@
 """What hangs loose where a run is forked: steps, questions and children without an end, and failures to try again."""
 
+from collections.abc import Mapping
 from enum import StrEnum
+from typing import Final
 
 from msgspec import Struct
 
 from holdfast.core import entry as e
+from holdfast.core.budget import settling
+from holdfast.core.hooks import HOOK_FAILED
 from holdfast.core.status import Effect, Status
-from holdfast.core.stepkey import branch_of, set_of
+from holdfast.core.stepkey import branch_of, encode_part, set_of
+
+_FAILED: Final = encode_part(HOOK_FAILED)
 
 
 class LooseEnds(Struct, frozen=True, kw_only=True):
@@ -51,8 +57,13 @@ class History:
         self._places: dict[str, _Place] = {}
         self._begun: dict[str, int] = {}
         """When the latest place of each branch was begun."""
+        self._grants: dict[str, Mapping[str, int]] = {}
+        self.returned: dict[str, Mapping[str, int]] = {}
+        """What children that have settled gave back of what they had been given, by step."""
         self.cancel_seq = 0
         """The entry that asked for the run's end; 0 when nobody did."""
+        self.failed_seq = 0
+        """The entry since which there is nothing but hooks of a turn that failed; 0 when it has none."""
 
     def take(self, entry: e.Entry) -> None:
         """Add the next entry."""
@@ -62,6 +73,8 @@ class History:
                 place.effect = entry.effect
             case e.StepCompleted() | e.SignalReceived() | e.QuestionAnswered() | e.ValueTaken() | e.Emitted():
                 self._at(entry, entry.step, "step", _Stands.CLOSED)
+            case e.MessageAdded(step=str() as step) | e.HistoryCompacted(step=str() as step):
+                self._at(entry, step, "step", _Stands.CLOSED)
             case e.StepFailed():
                 failed = _Stands.CANCELLED if entry.cancelled else _Stands.FAILED
                 self._at(entry, entry.step, "step", failed if entry.retry_at is None else _Stands.AGAIN)
@@ -75,13 +88,17 @@ class History:
                 self._at(entry, entry.step, "question", _Stands.OPEN)
             case e.ChildSpawned():
                 self._at(entry, entry.step, "child", _Stands.OPEN)
+                self._grants[entry.step] = entry.grant or {}
+                self.returned.pop(entry.step, None)
             case e.ChildSettled():
+                moves = settling(self._grants.pop(entry.step, {}), entry.spent or {})
+                self.returned[entry.step] = {move.channel: max(0, -move.reserved - move.spent) for move in moves}
                 fine = entry.status is Status.COMPLETED
                 self._at(entry, entry.step, "child", _Stands.CLOSED if fine else _Stands.FAILED)
             case e.CancelReceived():
                 self.cancel_seq = entry.seq
             case e.RunContinued():
-                self._places, self._begun = {}, {}
+                self._places, self._begun, self._grants, self.returned = {}, {}, {}, {}
             case e.RunForked():
                 self._fork(entry)
             case _:
@@ -91,6 +108,8 @@ class History:
         place = self._places.get(step)
         if place is None:
             place = self._places[step] = _Place(what, entry.seq)
+            is_hook = step.rpartition("/")[2].startswith(_FAILED)
+            self.failed_seq = (self.failed_seq or entry.seq) if is_hook else 0
             self._begin(branch_of(step), entry.seq)
         place.last, place.stands = entry.seq, stands
         return place

@@ -14,6 +14,8 @@ INLINE_BYTES: Final = 64 * 1024
 PAYLOAD_BYTES: Final = 16 * 1024 * 1024
 NESTING: Final = 200
 """How deep lists and objects may nest in a payload."""
+TOOL_RESULT_BYTES: Final = 32 * 1024
+"""What a model is told of one result of a tool; of a larger one it is told the beginning."""
 ERROR_BYTES: Final = 16 * 1024
 """An error's message is cut to this size in the journal."""
 TRACE_BYTES: Final = 4 * 1024
@@ -45,6 +47,28 @@ SLOTS: Final = 10_000
 STARTS: Final = 100_000
 """How many starts a limit may count in its span of time; each is a row."""
 BUDGET_STEPS: Final = 1_000_000_000
-"""How many steps a budget may allow."""
+"""How many steps, or model calls, a budget may allow."""
+TOKENS: Final = 1_000_000_000_000
+"""How many tokens it may allow."""
+USD: Final = 1_000_000
+"""How many US dollars it may allow."""
 PRIORITY: Final = 1_000
 """A priority lies between this number below zero and this number."""
+REPLY_BYTES: Final = 64 * 1024 * 1024
+"""How much one reply of a model may be on the wire; a larger one is cut."""
+REQUEST_BYTES: Final = PAYLOAD_BYTES + 64 * 1024
+"""The body of a request: a payload, and what is said around it."""
+HEADER_BYTES: Final = 16 * 1024
+"""All headers of a request, and its address, each."""
+TOKEN_BYTES: Final = 16
+"""The least that a server's token has."""
+PAGE_RUNS: Final = 1000
+"""How many runs a page of them has at most."""
+OPEN_STREAMS: Final = 1000
+"""How many streams a server has open at once."""
+SLOW_SECONDS: Final = 30.0
+"""How long a stream waits for a reader that takes nothing, before it is cut."""
+ALIVE_SECONDS: Final = 15.0
+"""How often a stream that has nothing to say shows that it is there."""
+HISTORY_BYTES: Final = 32 * 1024 * 1024
+"""How much of ended turns a process keeps in memory, so that the next turn need not read them again."""

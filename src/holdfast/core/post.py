@@ -18,7 +18,8 @@ PAUSE: Final = "pause"
 RESUME: Final = "resume"
 RETRY: Final = "retry"
 RAISE: Final = "raise"
-CONTROLS: Final = (CANCEL, PAUSE, RESUME, RETRY, RAISE)
+STEER: Final = "steer"
+CONTROLS: Final = (CANCEL, PAUSE, RESUME, RETRY, RAISE, STEER)
 """Kinds that are asked of a run as such, wherever it rests; they keep it from acting before it has seen them."""
 
 
@@ -28,6 +29,15 @@ class SignalBody(Struct, frozen=True, omit_defaults=True):
     name: str
     value: Raw = NULL
     by: str | None = None
+
+
+class SteerBody(Struct, frozen=True, omit_defaults=True):
+    """A word to an agent at work: taken in before it is generated for next."""
+
+    text: str
+    by: str | None = None
+    key: str | None = None
+    """The key of the turn that it becomes if the run ends before it is taken in."""
 
 
 class AnswerBody(Struct, frozen=True, omit_defaults=True):
@@ -47,6 +57,11 @@ class CallbackBody(Struct, frozen=True, omit_defaults=True):
     step: str
     value: Raw = NULL
     by: str | None = None
+
+
+def steer_key(key: str) -> str:
+    """Return the key of a word to an agent: the same one is told once."""
+    return f"{STEER}/{key}"
 
 
 def answer_key(run: str, asked_seq: int) -> str:
@@ -80,12 +95,20 @@ class Settlement(Struct, frozen=True, omit_defaults=True):
     reason: str = ""
     spent: dict[str, int] | None = None
     """Of its budget, with what its own children spent."""
+    over: dict[str, int] = {}
+    """What of that it has overdrawn."""
+    unknown: list[str] = []
+    """Of which channels something was spent that nobody counted."""
 
 
 class Raise(Struct, frozen=True, omit_defaults=True):
-    """What is added to a run's budget: so many steps, and until when it may go on."""
+    """What is added to a run's budget: so much of each channel, and until when it may go on."""
 
     steps: int = 0
+    calls: int = 0
+    tokens: int = 0
+    usd: int = 0
+    """In nano-USD."""
     deadline: int | None = None
     was: int | None = None
     """Only for one whose deadline this is: it was inherited, and is raised with its parent's."""

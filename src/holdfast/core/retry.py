@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from holdfast.core import limits
-from holdfast.core.errors import InvalidInput
+from holdfast.core.errors import InvalidInput, ToolError
 
 
 @dataclass(frozen=True, slots=True)
 class Retry:
     """How often and how patiently a step is tried.
 
-    `on` names the exceptions worth another attempt; `None` means every `Exception`.
+    `on` names the exceptions worth another attempt; `None` means every `Exception` but a `ToolError`.
     """
 
     attempts: int = 3
@@ -34,6 +34,8 @@ class Retry:
 
     def wants(self, error: BaseException, attempt: int) -> bool:
         """Say whether attempt number `attempt`, which ended in `error`, should be followed by another."""
+        if self.on is None and isinstance(error, ToolError):
+            return False  # what a tool says in words is an answer, and would be the same again
         return attempt < self.attempts and isinstance(error, tuple(self.on) if self.on is not None else Exception)
 
     def delay_seconds(self, attempt: int, jitter: float) -> float:

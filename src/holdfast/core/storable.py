@@ -48,11 +48,11 @@ def _unstorable(annotation: Any) -> type | None:
         elif (cls := getattr(kind, "cls", None)) not in seen:
             if cls is not None:
                 seen.append(cls)
-            open_kinds += _held(kind)
+            open_kinds += held_types(kind)
     return None
 
 
-def _held(kind: Any) -> Iterator[inspect.Type]:
+def held_types(kind: Any) -> Iterator[inspect.Type]:
     """Yield the types that a type is made of."""
     for name in ("type", "item_type", "key_type", "value_type"):
         if isinstance(inner := getattr(kind, name, None), inspect.Type):

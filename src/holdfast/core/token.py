@@ -42,3 +42,8 @@ def read_token(secret: bytes, token: str) -> tuple[RunId, bytes] | None:
 
 def _mac(secret: bytes, named: bytes) -> bytes:
     return digest(secret, b"holdfast callback" + named, "sha256")[:_MAC_BYTES]
+
+
+def is_token(text: str) -> bool:
+    """Say whether a text has the form of a callback token, whoever made it."""
+    return text.startswith(_PREFIX)

@@ -71,6 +71,12 @@ class Branches:
         paths = [branch_path(branch_set, place) for place in range(1, len(codes) + 1)]
         return await self._go(branch_set, paths, [_given(code) for code in codes], len(codes))
 
+    async def each(self, parent: Branch, calls: Sequence[Call], at_once: int) -> tuple[list[Any], Errors]:
+        """Let a bounded number of those that would be gathered go on at a time."""
+        branch_set = _next_set(parent, "gather")
+        paths = [branch_path(branch_set, place) for place in range(1, len(calls) + 1)]
+        return await self._go(branch_set, paths, calls, at_once)
+
     async def map(
         self, parent: Branch, calls: Sequence[Call], keys: Sequence[str] | None, at_once: int
     ) -> tuple[list[Any], Errors]:

@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.core import budget
 from holdfast.core import entry as e
-from holdfast.core.budget import DEADLINE, STEPS, Account
+from holdfast.core.budget import BUDGET, COUNTED, DEADLINE, METERED, STEPS, Account
 from holdfast.core.errors import Parked
 from holdfast.core.fold import RunState
 from holdfast.core.ids import RunId
@@ -21,10 +21,9 @@ from holdfast.store.value import NewPost, Post
 if TYPE_CHECKING:
     from holdfast.engine.drive import Drive
 
-BUDGET: Final = "budget"
-"""The kind of a wait for more of it."""
 _LOOK_SECONDS: Final = 0.5
 _AGAIN_SECONDS: Final = 0.01
+_HELD_BY: Final = {channel: "given to children" if channel == STEPS else "set aside" for channel in COUNTED}
 _EPOCH: Final = datetime.fromtimestamp(0, UTC)
 
 
@@ -34,7 +33,10 @@ class Purse:
     def __init__(self, state: RunState) -> None:
         self.accounts: Mapping[str, Account] = state.accounts
         self.grants = {step: dict(grant) for step, grant in state.grants.items()}
-        self._held = 0
+        self.reservations = {step: dict(held) for step, held in state.reservations.items()}
+        self.returned: Mapping[str, Mapping[str, int]] | None = None
+        """What settled children of the run that this one tries again gave back, by step; None while that is unread."""
+        self._held: dict[str, int] = {}
         self._closing: tuple[Sequence[e.Entry], dict[str, Any]] | None = None
 
     @property
@@ -48,54 +50,108 @@ class Purse:
         """True when each step is paid for."""
         return STEPS in self.accounts
 
-    def affords(self, steps: int) -> bool:
-        """Say whether so many steps are free."""
-        account = self.accounts.get(STEPS)
-        return account is None or account.free - self._held >= steps
+    def counted(self, wants: Mapping[str, int]) -> dict[str, int]:
+        """Return what of this is counted here."""
+        return {channel: count for channel, count in wants.items() if channel in self.accounts}
 
-    async def hold(self, drive: "Drive", step: str, steps: int) -> None:
-        """Take so many steps for what is about to begin; the run rests as exhausted while there are not as many.
+    def free(self, channel: str) -> int:
+        """Return what can still be taken of a channel that is counted."""
+        return self.accounts[channel].free - self._held.get(channel, 0)
+
+    def lacks(self, wants: Mapping[str, int]) -> str | None:
+        """Return the first channel of which there is not as much; None when all of it is there."""
+        # Of what is overdrawn nothing is there, not even for who wants nothing of it.
+        return next((each for each, count in self.counted(wants).items() if self.free(each) < max(0, count)), None)
+
+    async def hold(self, drive: "Drive", step: str, wants: Mapping[str, int]) -> None:
+        """Take so much for what is about to begin; the run rests as exhausted while there is not as much.
 
         Raises:
             Parked: it rests; its code is left here.
             CancelledError: the code was cancelled meanwhile.
         """
-        while not self.affords(steps):
+        while (channel := self.lacks(wants)) is not None:
+            count = wants[channel]
+            name = budget.wanting(channel, count) if channel != STEPS else ""
             await drive.waits.until(
-                BUDGET, step, due_at=None, detail=self._wanting(steps), ready=lambda: self.affords(steps)
-            )
-        self._held += steps
+                BUDGET, step, due_at=None, name=name, detail=self._wanting(channel, count),
+                ready=lambda: self.lacks(wants) is None,
+            )  # fmt: skip
+        for channel, count in self.counted(wants).items():
+            self._held[channel] = self._held.get(channel, 0) + count
 
-    def _wanting(self, steps: int) -> str:
+    def release(self, held: Mapping[str, int]) -> None:
+        """Hold so much no more: its entry is written, or never will be."""
+        for channel, count in held.items():
+            self._held[channel] = self._held.get(channel, 0) - count
+
+    def _wanting(self, channel: str, count: int) -> str:
         """Return what is missing, for people."""
-        account = self.accounts[STEPS]
-        given = f", {account.reserved} given to children" if account.reserved else ""
-        return f"{steps} wanted, {account.free} left of {account.total}{given}"
+        account, said = self.accounts[channel], budget.amount
+        given = f", {said(channel, account.reserved)} {_HELD_BY[channel]}" if account.reserved else ""
+        left = f"{said(channel, self.free(channel))} left of {said(channel, account.total)}"
+        return f"{said(channel, count)} wanted, {left}{given}"
 
     def pay(self, entry: e.Entry) -> Sequence[e.BudgetMove]:
         """Return what an entry moves, to be committed with it; what was held for it is held no more."""
-        moves = budget.moves_of(entry, self.grants)
+        moves = budget.moves_of(entry, self)
         match entry:
             case e.ChildSpawned(grant=dict() as grant):
                 self.grants[entry.step] = grant
+                self.release(grant)
             case e.ChildSettled():
                 self.grants.pop(entry.step, None)
+            case e.StepStarted(reserved=dict() as reserved):
+                self.reservations[entry.step] = reserved
+                self.release(reserved)
+            case (
+            e.StepStarted() | e.StepCompleted() | e.StepFailed() | e.MessageAdded() | e.HistoryCompacted()
+            | e.StepResolved()
+        ):  # fmt: skip
+                self.reservations.pop(entry.step or "", None)
             case _:
                 pass
-        return self.move(moves)
-
-    def move(self, moves: Sequence[e.BudgetMove]) -> Sequence[e.BudgetMove]:
-        """Make moves that are written, or about to be."""
+        self._release_steps(entry)
         self.accounts = budget.after(self.accounts, moves)
-        for move in moves:
-            # What comes back from a child, or is charged at the end, was never held.
-            if move.channel == STEPS and move.reserved >= 0:
-                self._held -= move.spent + move.reserved
         return moves
+
+    def take_back(self, entry: e.StepStarted, moves: Sequence[e.BudgetMove]) -> None:
+        """Undo what was paid with an intent that was refused, and will not be written.
+
+        What an earlier attempt had set aside, and was charged for with it, is set aside again.
+        """
+        lost = {move.channel: -move.reserved for move in moves if move.reserved < 0}
+        self.reservations.pop(entry.step, None)
+        if lost:
+            self.reservations[entry.step] = lost
+        back = [e.BudgetMove(move.channel, reserved=-move.reserved, spent=-move.spent) for move in moves]
+        self.accounts = budget.after(self.accounts, back)
+
+    def paid(self, moves: Sequence[e.BudgetMove]) -> None:
+        """Follow what a step's own transaction spent."""
+        self.accounts = budget.after(self.accounts, moves)
+        self.release({move.channel: move.spent for move in moves})
+
+    def _release_steps(self, entry: e.Entry) -> None:
+        usage = getattr(entry, "usage", None)
+        if usage and usage.get(STEPS) and self.counts_steps:
+            self.release({STEPS: usage[STEPS]})
 
     def spent(self) -> dict[str, int] | None:
         """Return what a run that ends has spent, for its parent."""
-        return {STEPS: self.accounts[STEPS].spent} if self.counts_steps else None
+        return {channel: self.accounts[channel].spent for channel in COUNTED if channel in self.accounts} or None
+
+    def over(self) -> dict[str, int]:
+        """Return what it has overdrawn."""
+        return {
+            channel: -account.free
+            for channel, account in self.accounts.items()
+            if channel in METERED and account.free < 0
+        }
+
+    def unknown(self) -> list[str]:
+        """Return the channels of which something was spent that nobody counted."""
+        return [channel for channel, account in self.accounts.items() if account.unknown]
 
     def close(self) -> tuple[Sequence[e.Entry], dict[str, Any]]:
         """Return the entry that charges what children were given and have not settled, if any, and what it moves.
@@ -113,9 +169,8 @@ class Purse:
 
     def raised(self, asked: Raise) -> list[e.BudgetMove]:
         """Return the moves that a raise comes to here; one of what is not limited comes to nothing."""
-        moves = []
-        if asked.steps and self.counts_steps:
-            moves.append(e.BudgetMove(STEPS, total=asked.steps))
+        given = {channel: getattr(asked, channel) for channel in COUNTED}
+        moves = [e.BudgetMove(channel, total=more) for channel, more in self.counted(given).items() if more]
         deadline = self.deadline
         if asked.deadline is not None and deadline is not None and asked.was in (None, deadline):
             later = asked.deadline - deadline
@@ -136,7 +191,7 @@ async def hear_raise(drive: "Drive", post: Post) -> None:
     entry = e.BudgetChanged(moves=moves, why=f"raised: {asked.reason}" if asked.reason else "raised", by=asked.by)
     posts = []
     if any(move.channel == DEADLINE for move in moves):
-        told = msgspec.structs.replace(asked, steps=0, was=was)
+        told = Raise(deadline=asked.deadline, was=was, by=asked.by, reason=asked.reason)
         posts = [raise_post(child, told, f"{drive.lease.row.run}/{post.seq}") for child in drive.children.values()]
     moves_made = purse.pay(entry)
     await drive.written(drive.outbox.append(entry, consumed=(post.seq,), posts=posts, budget=moves_made))
@@ -155,8 +210,10 @@ async def hear_raises(drive: "Drive") -> None:
 
 
 def may_go_on(drive: "Drive") -> bool:
-    """Say whether a run that was exhausted is so no more; one that ran out of time may need no more steps."""
-    enough = drive.purse is None or drive.state.reason != STEPS or drive.purse.affords(1)
+    """Say whether a run that was exhausted is so no more; one that ran out of time may need no more of the rest."""
+    purse, wants = drive.purse, drive.state.wants
+    out = purse is not None and drive.state.reason != DEADLINE
+    enough = not out or any(purse is None or purse.lacks({each: count}) is None for each, count in wants.items())
     return enough and not is_overdue(drive)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from holdfast.core.codec import encode
+from holdfast.core.errors import StoreError
 from holdfast.engine.payload import Secrets
 from holdfast.store.protocol import Store
 from holdfast.store.value import Lease, NewChunk
@@ -38,7 +39,10 @@ class Chunks:
             self._timer = None
         if self._waiting:
             chunks, self._waiting = self._waiting, []
-            sending = self._store.chunks(self._lease, chunks)
+            try:
+                sending = self._store.chunks(self._lease, chunks)
+            except StoreError:
+                return  # a lost preview is no failure: the entry tells the truth
             if isinstance(sending, asyncio.Future):
                 self._sending.add(sending)
                 sending.add_done_callback(self._sent)
@@ -46,7 +50,7 @@ class Chunks:
     def _sent(self, sending: "asyncio.Future[Any]") -> None:
         self._sending.discard(sending)
         if not sending.cancelled():
-            sending.exception()  # a lost preview is no failure: the entry tells the truth
+            sending.exception()  # neither is one that was lost later
 
     def forget(self, step: str) -> None:
         """Drop what waits for a step, whose entry comes now."""

@@ -52,16 +52,17 @@ async def follow(drive: Drive, function: Durable[Any, ...]) -> None:
     drive.catching.pending = not drive.replay.is_empty
     if not elsewhere:
         await adopt(drive, function)
+    drive.function = function
     if drive.journal.control_seq:
         await drive.waits.look()
-    if drive.cancel_asked and (drive.replay.is_empty or aside is not None or elsewhere):
-        # Its code has done nothing yet that could be cleaned up; or is not here; or is what it was set aside for.
+    if drive.cancel_asked and (drive.replay.is_empty or aside is not None or elsewhere or drive.lease.row.behind):
+        # Its code has done nothing yet that could be cleaned up; or is not here; or is what it was set aside for; or it
+        # is another turn's time to act.
         await finish(drive, drive.cancelling.ending())
         return
     if is_overdue(drive):
         await rest_overdue(drive)
         return
-    drive.function = function
     continued: Continued | None = None
     alarm = Alarm(drive)
     alarm.set()
@@ -198,6 +199,8 @@ async def _run(drive: Drive, function: Durable[Any, ...], body: bytes | None) ->
     blobs: Any = ()
     try:
         value = await function.function(Context(drive), **await _arguments(drive, function, body))
+        if drive.over:
+            return None
         _check_finished(drive)
         raw, blob, blobs, _ = store_value(function.result, value, f"the result of {function.name}", drive.secrets)
         ending = e.RunFinished(status=Status.COMPLETED, raw=raw, blob=blob)

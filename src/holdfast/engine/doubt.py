@@ -106,7 +106,7 @@ class Doubt:
     async def _write_resolved(self, *, how: str, outcome: str, **rest: Any) -> None:
         fields = {name: rest.pop(name) for name in ("raw", "blob", "by", "note") if name in rest}
         entry = e.StepResolved(step=self._key, how=how, outcome=outcome, **fields)
-        await self._drive.write(entry, drop=self._call.drop(), **rest)
+        await self._drive.write(entry, drop=self._call.drop(), **rest, **self._drive.paid(entry))
 
     # By a person
 

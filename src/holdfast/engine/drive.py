@@ -52,6 +52,8 @@ class Drive:
     refused: Diverged | Damaged | None = None
     """Why the run may not go on, once something it recorded does not fit."""
     chunks: Chunks | None = None
+    over = False
+    """True once the code has written the run's ending itself."""
     _missed: BaseException | None = None
     """Why an entry that nobody waited for was not written; what follows it is refused for that reason."""
 
@@ -285,6 +287,10 @@ class Drive:
             return False
         self.late.discard(task)
         return bool(task.cancelling())
+
+    def counts(self, channel: str) -> bool:
+        """Say whether the run's budget limits this."""
+        return self.purse is not None and channel in self.purse.accounts
 
     def paid(self, entry: e.Entry) -> dict[str, Any]:
         """Return what an entry moves of the run's budget, to be written with it."""

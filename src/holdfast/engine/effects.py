@@ -1,13 +1,13 @@
 """How a step is performed, interrupted and tried again, by its declared effect."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from time import monotonic
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from holdfast.core import entry as e
-from holdfast.core.budget import STEPS
+from holdfast.core.budget import NOTHING, STEPS, usage_of
 from holdfast.core.codec import Codec
 from holdfast.core.derive import idempotency_key
 from holdfast.core.errors import Damaged, Diverged, InDoubt, InvalidValue, NotFound, StepError
@@ -27,17 +27,32 @@ from holdfast.engine.step import Step
 from holdfast.engine.trace import traced
 from holdfast.engine.transacting import transact
 from holdfast.journal import replay as r
+from holdfast.store.value import NewBlob
 
 _GRACE_SECONDS: Final = 0.05
 """By how much a look at a step's last sign of life comes before the step is given up."""
+
+
+class Gate(Protocol):
+    """Whoever says when an attempt may begin; waiting for it is no attempt."""
+
+    def before(self, who: str, late_seconds: float = 0.0) -> int | None:
+        """Return None when it may begin now; else the store's time at which to ask again.
+
+        `late_seconds` is by how much whoever slept until then was woken late: the process has much to do.
+        """
+
+    def leave(self, who: str) -> None:
+        """Hear that it will not begin."""
 
 
 class StepCall:
     """One step asked for by the run's code."""
 
     __slots__ = (
-        "args", "code", "codec", "digest", "drive", "effect", "heartbeat", "in_doubt", "key", "keywords", "limit",
-        "not_performed", "retry", "slot", "stream", "timeout", "usage", "verify",
+        "args", "code", "codec", "digest", "drawn", "draws", "drive", "effect", "gate", "heartbeat", "held",
+        "in_doubt", "key", "keywords", "limit", "not_performed", "retry", "slot", "stream", "timeout", "usage",
+        "verify",
     )  # fmt: skip
 
     def __init__(
@@ -66,6 +81,13 @@ class StepCall:
         """True while an attempt has a slot of the limit, or waits for one."""
         self.usage: dict[str, int | None] | None = None
         """What the step's first entry is to pay."""
+        self.draws: Callable[[], Mapping[str, int]] | None = None
+        """Says what an attempt may take of the run's budget: set aside with its intent, which it has for that."""
+        self.drawn: Mapping[str, int | None] | None = None
+        """What the attempt took, told by whoever performs it; None is unknown, and charged as it was set aside."""
+        self.gate: Gate | None = None
+        """Whom each attempt asks before it begins."""
+        self.held: Mapping[str, int] = {}
 
     def say(self, policy: Policy) -> None:
         """Let what the call says take precedence over what the function declared."""
@@ -149,7 +171,7 @@ class StepCall:
         if not purse.counts_steps or self.drive.cancel_asked:
             return
         try:
-            await purse.hold(self.drive, self.key, 1)
+            await purse.hold(self.drive, self.key, {STEPS: 1})
         except asyncio.CancelledError:
             if not self.drive.unwinding:
                 self._record_cancel(1)
@@ -161,32 +183,86 @@ class StepCall:
         self.usage = None
         return self.drive.paid(entry)
 
+    async def _set_aside(self, attempt: int) -> None:
+        """Take what an attempt may draw of the run's budget; it is set aside in the attempt's intent."""
+        purse = self.drive.purse
+        if purse is None or self.draws is None or self.drive.cancel_asked:
+            return
+        wants = purse.counted(self.draws())
+        try:
+            await purse.hold(self.drive, self.key, wants)
+        except asyncio.CancelledError:
+            if not self.drive.unwinding:
+                self._record_cancel(attempt)
+            raise
+        self.held = wants
+
+    async def _await_gate(self, attempt: int, gate: Gate) -> None:
+        """Wait until the gate lets the attempt begin; a run that would wait for long rests meanwhile."""
+        drive = self.drive
+        who = f"{drive.lease.row.run}/{self.key}"
+        try:
+            late_seconds = 0.0
+            while (at := gate.before(who, late_seconds)) is not None:
+                if drive.handing:
+                    await drive.leave()
+                wait_seconds = (at - drive.store.now()) / 1e6
+                if wait_seconds > drive.around.patience_seconds:
+                    await drive.waits.until("pace", self.key, due_at=at)
+                    late_seconds = 0.0
+                else:
+                    wake_at = drive.loop.time() + max(0.0, wait_seconds)
+                    await asyncio.sleep(max(0.0, wait_seconds))
+                    late_seconds = drive.loop.time() - wake_at
+        except asyncio.CancelledError:
+            gate.leave(who)
+            if not drive.unwinding:
+                self._record_cancel(attempt)
+            raise
+
     # Performing
 
     async def attempt(self, attempt: int) -> Any:
         """Perform the step by its effect and record what comes of it."""
+        if self.draws is not None:
+            await self._set_aside(attempt)
         if self.limit is not None:
             await self._take_slot(attempt, self.limit)
+        if self.gate is not None:
+            await self._await_gate(attempt, self.gate)
         if self.code.inject == "transaction":
             return await transact(self, attempt)
         started_at = 0
-        if self.effect is not Effect.REPEAT:
+        if self.effect is not Effect.REPEAT or self.held:
             started_at = await self._intend(attempt)
         try:
             value = await self._call(attempt)
             witness.performed(self.drive.lease, self.key, attempt)
-            stored = store_value(self.codec, value, f"the result of {self.key}", self.drive.secrets)
+            entry, blobs, back = self.closed(value, attempt)
         except BaseException as error:
             if not is_failure(error):
                 self.cancelled(error, attempt)
                 raise
             return await self.failed(error, attempt, started_at)
-        raw, blob, blobs, back = stored
-        entry = e.StepCompleted(
-            step=self.key, digest=self.digest, attempt=attempt, usage=self.usage, raw=raw, blob=blob
-        )  # fmt: skip
         await self.drive.write(entry, blobs=blobs, **self.over(), **self._paid(entry))
         return back
+
+    def closed(self, value: Any, attempt: int) -> tuple[e.Entry, Sequence[NewBlob], Any]:
+        """Return the entry that records a result, the blobs that go with it, and what the code is given."""
+        raw, blob, blobs, back = store_value(self.codec, value, f"the result of {self.key}", self.drive.secrets)
+        usage = {**(self.drawn or {}), **(self.usage or {})} or None
+        entry = e.StepCompleted(step=self.key, digest=self.digest, attempt=attempt, usage=usage, raw=raw, blob=blob)
+        return entry, blobs, back
+
+    def wasted(self, error: BaseException) -> dict[str, int | None] | None:
+        """Return what a failed attempt took."""
+        purse, drawn = self.drive.purse, None
+        if purse is not None and self.key in purse.reservations:
+            # One that says it took something, and not how much, was performed whatever its class is.
+            drawn = usage_of(error)
+            if drawn is None and isinstance(error, self.not_performed):
+                drawn = NOTHING
+        return {**(drawn or {}), **(self.usage or {})} or None
 
     async def _take_slot(self, attempt: int, limit: Limit) -> None:
         """Wait for the attempt's turn; it has not begun, so whoever cancels it meanwhile knows what happened."""
@@ -201,12 +277,21 @@ class StepCall:
     async def _intend(self, attempt: int) -> int:
         timeout = int(self.timeout * 1e6) if self.timeout is not None else None
         entry = e.StepStarted(
-            step=self.key, digest=self.digest, effect=self.effect, attempt=attempt, timeout=timeout, usage=self.usage
-        )
+            step=self.key, digest=self.digest, effect=self.effect, attempt=attempt, timeout=timeout, usage=self.usage,
+            reserved=dict(self.held) or None,
+        )  # fmt: skip
+        self.held = {}
         drive = self.drive
         drive.is_late()
-        # A further intent of the same step is no progress: one that kills its worker each time must not hide behind it.
-        await drive.write(entry, guarded=True, progress=attempt == 1, **self._paid(entry))
+        paid = self._paid(entry)
+        try:
+            # A further intent of the same step is no progress: one that kills its worker each time must not hide
+            # behind it.
+            await drive.write(entry, guarded=True, progress=attempt == 1, **paid)
+        except asyncio.CancelledError:
+            if drive.purse is not None and not drive.unwinding:
+                drive.purse.take_back(entry, paid["budget"])
+            raise
         if drive.late and drive.is_late():
             # The code's timeout ran out before the effect began: it is known not to have happened.
             self._record_cancel(attempt)
@@ -283,7 +368,7 @@ class StepCall:
         info = traced(error, self.drive.secrets)
         retry_at = self._retry_at(error, attempt)
         entry = e.StepFailed(
-            step=self.key, digest=self.digest, attempt=attempt, error=info, retry_at=retry_at, usage=self.usage
+            step=self.key, digest=self.digest, attempt=attempt, error=info, retry_at=retry_at, usage=self.wasted(error)
         )
         await self.drive.write(entry, **self.over(), **self._paid(entry))
         if retry_at is None:
@@ -334,6 +419,9 @@ class StepCall:
 
     def _record_cancel(self, attempt: int) -> None:
         info = e.ErrorInfo(type="CancelledError", message="cancelled by the run's own code")
+        if self.held and self.drive.purse is not None:
+            self.drive.purse.release(self.held)
+            self.held = {}
         entry = e.StepFailed(
             step=self.key, digest=self.digest, attempt=attempt, error=info, cancelled=True, usage=self.usage
         )

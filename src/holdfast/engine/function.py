@@ -23,6 +23,7 @@ from typing import (
 from msgspec import Raw
 
 from holdfast.core import limits
+from holdfast.core.budget import Budget
 from holdfast.core.codec import Codec, canonical
 from holdfast.core.errors import InvalidInput, InvalidValue
 from holdfast.core.ids import checked_text
@@ -130,6 +131,9 @@ def _result_type(annotation: Any) -> Any:
 def _step_code(function: Callable[..., Any]) -> StepCode:
     if isinstance(function, Durable):
         raise InvalidInput(f"{function.name} is a durable function, whose run is of its own: use ctx.run, not ctx.step")
+    own: object = getattr(function, "code", None)
+    if isinstance(own, StepCode):
+        return own  # of a tool, which is a step by what is declared of it
     target = function if inspect.isroutine(function) else getattr(function, "__call__", function)  # noqa: B004
     hints = _hints(target)
     try:
@@ -205,6 +209,10 @@ class Durable(Generic[R_co, P]):
         self.name = checked_text("the name", function.__name__ if name is None else name, limits.NAME_BYTES)
         self.aliases = tuple(checked_text("an alias", one, limits.NAME_BYTES) for one in several("aliases=", aliases))
         self.parameters = checked_parameters(function, self.name)
+        self.budget: Budget | None = None
+        """What a run of it may spend where nothing is said at its start."""
+        self.pin = False
+        """True where only the version that a run was started with may drive it."""
 
     def __call__(self, ctx: "Context | OnlyDurable", /, *args: P.args, **kwargs: P.kwargs) -> Awaitable[R_co]:
         return self.function(ctx, *args, **kwargs)

@@ -223,6 +223,8 @@ def _compared(drive: Drive, script: _Script, ending: e.RunFinished) -> Rehearsed
 def _told(ending: e.RunFinished) -> str:
     if ending.status is not Status.COMPLETED:
         return f"{ending.status}: {ending.reason}"
+    if ending.said is not None:
+        return f"completed with what entry {ending.said} says"
     value = bytes(ending.raw).decode() if ending.blob is None else f"blob {ending.blob.digest}"
     return f"completed with {value}"
 

@@ -1,12 +1,15 @@
 """Where a run that is left rests, and how it ends: each is an entry and a row, and gives up the lease."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Raw
 
 from holdfast.core import entry as e
 from holdfast.core.status import Status
 from holdfast.engine.adoption import word_of, word_refused
 from holdfast.engine.family import farewells
+from holdfast.engine.leftover import left_over
 from holdfast.store.value import RowChange
 
 if TYPE_CHECKING:
@@ -57,23 +60,31 @@ async def park(
     return written
 
 
-async def finish(drive: "Drive", entry: e.RunFinished, blobs: Sequence[Any] = ()) -> None:
-    """Write the ending, tell the parent and the children of it, and give up the lease."""
+async def finish(
+    drive: "Drive", entry: e.RunFinished, blobs: Sequence[Any] = (), *, result: Raw | None = None,
+    unless: Callable[[], bool] | None = None,
+) -> bool:  # fmt: skip
+    """Write the ending, tell the parent and the children of it, and give up the lease; False if not, `unless` says so.
+
+    `result` is what the parent is told where it does not stand in the ending.
+    """
     purse = drive.purse
-    while True:
+    while unless is None or not unless():
         drive.resting = True
         change = RowChange(status=entry.status, reason=entry.reason, refused=word_of(drive))
         charged, paid = purse.close() if purse is not None else ((), {})
-        spent = purse.spent() if purse is not None else None
-        posts = farewells(drive.lease.row, drive.children.values(), entry, spent)
+        posts = farewells(drive.lease.row, drive.children.values(), entry, purse, result)
         drop = ("*",) if drive.chunks else ()
+        untold, turns = left_over(drive)
         waiting = drive.outbox.append(
-            *charged, entry, change=change, guarded=True, blobs=blobs, posts=posts, drop=drop, **paid
-        )
+            *charged, entry, change=change, guarded=True, blobs=blobs, posts=posts, drop=drop, consumed=untold,
+            children=turns, **paid,
+        )  # fmt: skip
         if await drive.written(waiting):
-            return
+            return True
         drive.resting = False
         await drive.waits.look()
         if drive.cancel_asked and entry.status is not Status.CANCELLED:
             # It was asked for before the ending was written: who asked was told that it counts.
-            entry, blobs = drive.cancelling.ending(entry.error), ()
+            entry, blobs, result, unless = drive.cancelling.ending(entry.error), (), None, None
+    return False

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.core import entry as e
 from holdfast.core import limits
-from holdfast.core.budget import spending
+from holdfast.core.budget import paying
 from holdfast.core.errors import StoreRefused, StoreUnavailable
 from holdfast.engine import witness
 from holdfast.engine.drive import Drive
@@ -42,7 +42,7 @@ async def transact(call: "StepCall", attempt: int) -> Any:
             raise _Undone from error
         return e.StepCompleted(step=call.key, digest=call.digest, attempt=attempt, usage=call.usage, raw=raw)
 
-    moves = spending(call.usage)
+    moves = paying(call.usage)
     try:
         deadline = call.timeout if call.timeout is not None else limits.TRANSACTION_SECONDS
         freed = (call.key,) if call.slot else ()
@@ -54,7 +54,7 @@ async def transact(call: "StepCall", attempt: int) -> Any:
     except TimeoutError as error:
         return await call.failed(error, attempt, 0)
     if drive.purse is not None:
-        drive.purse.move(moves)
+        drive.purse.paid(moves)
     return back
 
 

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Raw
 
 from holdfast.core import entry as e
-from holdfast.core.budget import STEPS, Budget
+from holdfast.core.budget import DEADLINE, SHARED, Budget, settlement
 from holdfast.core.codec import Codec, canonical, decode_any, encode
 from holdfast.core.errors import Damaged, Diverged, InvalidValue, NotFound, RunError
 from holdfast.core.ids import RunId
@@ -50,6 +50,8 @@ class Verb:
         self.key, self._kept = key, kept
         self.digest = sha256(canonical(form, f"the input of {self.key}")).hexdigest()
         self._answer: r.Answer = r.FRESH
+        self.lenient = False
+        """True where what is recorded counts, whatever the code would ask for now."""
 
     @property
     def is_recorded(self) -> bool:
@@ -61,7 +63,7 @@ class Verb:
         if drive.cancel_asked:
             await drive.cancelling.arrive(branch, self.key)
         if not branch.past and (self._kept or self.is_recorded):
-            self._answer = context._ask(branch, self.key, self.digest, self._what)
+            self._answer = context._ask(branch, self.key, None if self.lenient else self.digest, self._what)
         branch.busy = True
         try:
             await self._enter()
@@ -245,16 +247,28 @@ class Verb:
         self._drive.on_spawn(what, known)
         return known
 
+    def spawned(self) -> RunId | None:
+        """Return the child that is recorded here, for whoever has not its code; None where none is."""
+        match self._answer:
+            case r.Spawned(child=child):
+                return RunId(child)
+            case r.Settled(entry=entry):
+                return RunId(entry.child)
+            case _:
+                return None
+
     async def _create(
         self, what: Durable[Any, ...], body: bytes, labels: Mapping[str, str], budget: Budget | None
     ) -> RunId:
         drive = self._drive
         row = drive.lease.row
         code, place = version_of(drive, what)
+        budget = budget or what.budget
         grant = await self._reserve(budget)
         start = Start(
             name=what.name, input=drive.secrets.redact(body), labels=drive.secrets.redact_labels(labels),
-            parent=row.run, root=row.root or row.run, code=code, place=place, pin=row.pin and bool(code), budget=budget,
+            parent=row.run, root=row.root or row.run, code=code, place=place, budget=budget,
+            pin=(row.pin or what.pin) and bool(code), grant=grant or {},
             deadline_at=drive.purse.deadline if drive.purse is not None else None,
         )  # fmt: skip
         new = new_run(start, tenant=row.tenant, now=drive.store.now())
@@ -264,17 +278,25 @@ class Verb:
         return new.row.run
 
     async def _reserve(self, budget: Budget | None) -> dict[str, int] | None:
-        """Take what a child is given of this run's steps, where they are counted; return it."""
+        """Take what a child is given of this run's budget, where it is counted; return it.
+
+        Of model calls, tokens and money it is given half of what is free where nobody said how much: what it spends is
+        its parent's, and its brothers shall have some too.
+        """
         purse = self._drive.purse
-        if purse is None or not purse.counts_steps or budget is None or budget.steps is None:
+        if purse is None:
             return None
+        given = purse.counted({each: all_ for each, all_ in _amounts(budget).items() if each != DEADLINE})
         try:
-            await purse.hold(self._drive, self.key, budget.steps)
+            await purse.hold(self._drive, self.key, given)
         except asyncio.CancelledError:
             if not self._drive.unwinding:
                 self._record_cancel()
             raise
-        return {STEPS: budget.steps}
+        shares = {each: max(0, purse.free(each)) // 2 for each in purse.counted(dict.fromkeys(SHARED, 0))}
+        shares = {each: share for each, share in shares.items() if each not in given}
+        await purse.hold(self._drive, self.key, shares)
+        return {**given, **shares} or None
 
     async def settled(self, step: str, child: RunId) -> e.ChildSettled:
         """Wait until a child has ended, and record how."""
@@ -290,7 +312,8 @@ class Verb:
         grant = drive.purse.grants.get(step) if drive.purse is not None else None
         entry = e.ChildSettled(
             step=step, child=child, status=body.status, error=body.error, raw=body.value, blob=body.blob,
-            spent=dict(body.spent) if grant is not None and body.spent is not None else None,
+            spent=settlement(grant, body.spent, body.over) if grant is not None and body.spent is not None else None,
+            unknown=[channel for channel in body.unknown if grant is not None and channel in grant],
         )  # fmt: skip
         await drive.write(entry, consumed=(post.seq,), **drive.paid(entry))
         drive.settled[step] = entry
@@ -366,6 +389,10 @@ class Child(Generic[R_co]):
                 return
             sent = msgspec.structs.replace(post, key=post.key.format(verb.key))
             await self._drive.write(e.StepCompleted(step=verb.key, digest=verb.digest), posts=(sent,))
+
+
+def _amounts(budget: Budget | None) -> dict[str, int]:
+    return budget.granted(0) if budget is not None else {}
 
 
 def decision_of(entry: e.QuestionAnswered) -> Decision:

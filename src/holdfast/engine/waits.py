@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from holdfast.core import entry as e
-from holdfast.core.budget import STEPS
+from holdfast.core.budget import BUDGET, STEPS
 from holdfast.core.errors import Lost, Parked
 from holdfast.core.post import CANCEL, CONTROLS, PAUSE, RAISE, RESUME, Control
 from holdfast.core.status import Status
-from holdfast.engine.budget import BUDGET, hear_raise
+from holdfast.engine.budget import hear_raise
 from holdfast.engine.inbox import Inbox
 from holdfast.engine.resting import park
 from holdfast.store.value import Post
@@ -23,7 +23,7 @@ _LINGER_SECONDS: Final = 0.2
 """How long a run whose children are under way is kept before it is parked."""
 _LOOK_SECONDS: Final = 1.0
 _LEAVING: Final = "leave"
-_BY_INTEREST: Final = ("doubt", "ask", "callback", "signal", "child", "limit", "retry", "sleep", BUDGET)
+_BY_INTEREST: Final = ("doubt", "ask", "callback", "signal", "child", "limit", "pace", "retry", "sleep", BUDGET)
 """Of several waits the first of these gives the run's rest its name."""
 
 Takes = Callable[[Post], bool]
@@ -244,8 +244,9 @@ class Waits:
         first = min(self._waiting, key=lambda waiting: _BY_INTEREST.index(waiting.said.kind))
         if first.said.kind == BUDGET:
             # Last of all: no branch can go on without more.
+            channel = first.said.name.partition(" ")[0] or STEPS
             return await park(
-                drive, Status.EXHAUSTED, STEPS, step=first.said.step, detail=first.detail, waits=waits
+                drive, Status.EXHAUSTED, channel, step=first.said.step, detail=first.detail, waits=waits
             )  # fmt: skip
         if drive.purse is not None and drive.purse.deadline is not None:
             soonest = min(soonest, drive.purse.deadline) if soonest is not None else drive.purse.deadline

@@ -114,9 +114,11 @@ class Journal:
             seq += 1
             kind, version = entry.__class__.__name__, entry.version
             _set(entry, "at", 0)
+            _set(entry, "seq", 0)
             body = encode_body(entry)
-            # Whoever wrote it knows of its time what whoever reads it will; in the body it has no place.
+            # Whoever wrote it knows of its time and place what whoever reads it will; in the body they have none.
             _set(entry, "at", at)
+            _set(entry, "seq", seq)
             head = checksum(run, seq, at, version, kind, 0, head, body)
             rows.append(StoredEntry(seq, kind, version, at, 0, body, head))
         self._seq, self._head = seq, head

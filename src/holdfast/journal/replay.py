@@ -126,16 +126,22 @@ class Received(Struct, frozen=True):
     blob: e.BlobRef | None
 
 
+class Spoken(Struct, frozen=True):
+    """What came of it is a message."""
+
+    entry: e.MessageAdded
+
+
 class Branched(Struct, frozen=True):
     """A set of branches stands at this place."""
 
 
 Answer = (
     Fresh | Recorded | Failed | Retrying | Cancelled | Interrupted | InQuestion | GivenUp | Reopened
-    | Waiting | Asked | Decided | Spawned | Anew | Settled | Received | Branched
+    | Waiting | Asked | Decided | Spawned | Anew | Settled | Received | Spoken | Branched
 )  # fmt: skip
 FRESH = Fresh()
-CLOSED = (Recorded, Failed, Cancelled, GivenUp, Received, Decided, Settled)
+CLOSED = (Recorded, Failed, Cancelled, GivenUp, Received, Decided, Settled, Spoken)
 """Answers that nothing can follow."""
 
 
@@ -178,6 +184,10 @@ class Replay:
         match entry:
             case e.StepCompleted():
                 self._close(entry, entry.step, entry.digest, Recorded(entry.raw, entry.blob))
+            case e.MessageAdded(step=str() as step):
+                self._close(entry, step, None, Spoken(entry))
+            case e.HistoryCompacted(step=str() as step):
+                self._close(entry, step, None, Recorded(entry.raw, entry.blob))
             case e.StepFailed(cancelled=True):
                 self._close(entry, entry.step, entry.digest, Cancelled(entry.seq))
             case e.StepFailed(retry_at=None):
@@ -399,6 +409,11 @@ class Replay:
         """Return the key of a branch's next record; None past its last one."""
         record = self._next(branch)
         return record.key if record is not None else None
+
+    def next_answer(self, branch: str) -> tuple[str, str, Answer] | None:
+        """Return what stands next in a branch without asking for it: its key, its kind, and what is known of it."""
+        record = self._next(branch)
+        return (record.key, record.what, record.answer) if record is not None else None
 
     def begun_at(self, key: str) -> int | None:
         """Return the entry that a step was begun with, if the journal knows it."""

@@ -16,6 +16,7 @@ def wants(which: RunFilter, row: RunRow, posted: Callable[[str], bool]) -> bool:
         and not (which.open and row.status.terminal)
         and (not which.unheard or (row.owner is None and row.is_controlled))
         and (which.posted is None or posted(which.posted))
+        and which.conversation in (None, (row.tenant, row.conversation))
         and row.name not in which.but
         and which.parent in (None, row.parent)
         and which.labels.items() <= dict(row.labels).items()

@@ -69,9 +69,14 @@ class Past:
 
     @classmethod
     async def before_retry(cls, store: Store, row: RunRow) -> "Past":
-        """Read it up to where another try begins, and what waits in its inbox."""
+        """Read it up to where another try begins, and what waits in its inbox.
+
+        What a failed turn told of its failure is left out: behind it nothing could be tried again.
+        """
         failed = row.status is Status.FAILED
         past = await cls.read(store, row, row.last_seq - 1) if failed else await cls.before_end(store, row)
+        if past.history.failed_seq:
+            past = await cls.read(store, row, past.history.failed_seq - 1)
         past.signals = [post for post in await store.inbox(row.run) if post.kind == SIGNAL]
         return past
 

@@ -16,6 +16,7 @@ from holdfast.core.entry import BudgetMove
 from holdfast.core.errors import NotFound
 from holdfast.core.ids import Fence, RunId, WorkerId, new_worker_id
 from holdfast.core.limit import Limit
+from holdfast.core.post import CANCEL
 from holdfast.core.status import Status
 from holdfast.core.version import LEFT, CodeVersion, admits
 from holdfast.store import point
@@ -29,11 +30,15 @@ from holdfast.store.page import cut
 from holdfast.store.protocol import Pending, Transaction
 from holdfast.store.scratch import Scratch
 from holdfast.store.stalling import TAIL, no_progress
+from holdfast.store.start import keyless
 from holdfast.store.tickets import Tickets
+from holdfast.store.turns import Turns, is_over
 from holdfast.store.value import (
     BaseMoved,
+    Busy,
     Commit,
     Committed,
+    ConversationRow,
     Created,
     Deleted,
     Existing,
@@ -84,6 +89,7 @@ class MemoryStore:
         self._cursors: dict[tuple[str, str], tuple[str, bytes]] = {}
         self._budgets: dict[tuple[RunId, str], Account] = {}
         self._tickets = Tickets(self._lives)
+        self._turns = Turns(self._next_turn)
         self._bells = Bells()
         self._scratch = Scratch()
         self._secret = token_bytes(32)
@@ -98,13 +104,17 @@ class MemoryStore:
                 )
             elif isinstance(value, set | str | int | bytes):
                 setattr(twin, name, copy(value))
-        twin._blobs, twin._scratch = self._blobs.twin(), self._scratch.twin()
+        twin._blobs, twin._scratch, twin._turns = (
+            self._blobs.twin(),
+            self._scratch.twin(),
+            self._turns.twin(twin._next_turn),
+        )
         return twin
 
-    async def create(self, new: NewRun, *, worker: WorkerId | None = None) -> Created | Existing | KeyTaken:
+    async def create(self, new: NewRun, *, worker: WorkerId | None = None) -> Created | Existing | KeyTaken | Busy:
         return self._create(new, worker)
 
-    def _create(self, new: NewRun, worker: WorkerId | None) -> Created | Existing | KeyTaken:
+    def _create(self, new: NewRun, worker: WorkerId | None) -> Created | Existing | KeyTaken | Busy:
         wanted = new.row
         known = self._keys.get((wanted.tenant, wanted.key)) if wanted.key is not None else None
         if known is not None:
@@ -112,8 +122,12 @@ class MemoryStore:
                      "conversation": (known.conversation, wanted.conversation)}  # fmt: skip
             differs = tuple(what for what, (has, wants) in pairs.items() if has != wants)
             return KeyTaken(known.run, differs) if differs else Existing(known.run, self._rows.get(known.run))
+        if new.if_idle and not self._turns.is_free(wanted):
+            return Busy()
         point.reached("before")
-        owner = worker if worker in self._workers else None
+        if wanted.conversation is not None:
+            wanted = self._turns.take(wanted)
+        owner = worker if worker in self._workers and not wanted.behind else None
         row = replace(
             wanted, number=next(self._numbers), last_seq=1, head=new.first.checksum, root=wanted.root or wanted.run,
             owner=owner, fence=Fence(int(owner is not None)), attempt=int(owner is not None),
@@ -141,7 +155,7 @@ class MemoryStore:
                 return Existing(known, self._rows[known])
         point.reached("before")
         fork = replace(
-            new.row,
+            self._turns.take(new.row) if new.row.conversation is not None else new.row,
             number=next(self._numbers),
             last_seq=new.first.seq,
             head=new.first.checksum,
@@ -183,7 +197,8 @@ class MemoryStore:
         self._blobs.add(row, [NewBlob(digest, body) for digest, body in blobs.items()], self.now())
 
     def create_soon(self, new: NewRun, *, worker: WorkerId) -> tuple[Lease, Pending[Created]] | None:
-        created = self._create(new, worker) if worker in self._workers else None
+        able = worker in self._workers and new.row.conversation is None
+        created = self._create(new, worker) if able else None
         if not isinstance(created, Created) or created.lease is None:
             return None
         return created.lease, Done(created)
@@ -193,7 +208,7 @@ class MemoryStore:
 
     def _commit(self, lease: Lease, change: Commit) -> Outcome:
         run, row = lease.row.run, self._held(lease)
-        if row is None:
+        if row is None or not self._may_write(row):
             return LeaseLost()
         if row.last_seq != change.after:
             return HeadMoved(row.last_seq)
@@ -210,13 +225,42 @@ class MemoryStore:
             seen = row.inbox_seq if to.seen_seq is None else min(row.inbox_seq, to.seen_seq)
             row = replace(row, status=to.status, reason=to.reason, due_at=to.due_at, refused=to.refused,
                           seen_seq=seen, owner=None)  # fmt: skip
+            row = self._closed(row)
         self._rows[run] = row
         self._apply_rest(row, change)
         point.reached("after")
         self._bells.ring(run, moved=change.change is not None)
-        if change.change is not None and not change.change.status.terminal:
+        if change.change is not None and (not row.status.terminal or row.conversation is not None):
             self._bells.ring(None)
         return Committed(row.last_seq)
+
+    def _may_write(self, row: RunRow) -> bool:
+        """Say whether a run may commit: a turn at its turn, or to come to an end that was asked for."""
+        return row.conversation is None or self._turns.is_active(row) or self._end_is_asked(row)
+
+    def _end_is_asked(self, row: RunRow) -> bool:
+        return any(post.key == CANCEL for post in self._posts[row.run])
+
+    def _closed(self, row: RunRow) -> RunRow:
+        """Let the turn of a row that has ended or was set aside be over; set aside, it is behind the others."""
+        if row.conversation is None or not is_over(row.status):
+            return row
+        self._turns.close(row)
+        return replace(row, behind=not row.status.terminal)
+
+    def _next_turn(self, talk: ConversationRow) -> RunRow | None:
+        """Return the first open turn behind those that are over."""
+        turns = [row for row in self._of(talk.tenant, talk.conversation, talk.over) if not is_over(row.status)]
+        return turns[0] if turns else None
+
+    def _of(self, tenant: str, conversation: str, after: int) -> list[RunRow]:
+        """Return a conversation's turns behind one of them, in order."""
+        rows = [
+            row
+            for row in self._rows.values()
+            if (row.tenant, row.conversation) == (tenant, conversation) and (row.turn or 0) > after
+        ]
+        return sorted(rows, key=lambda row: row.turn or 0)
 
     def _held(self, lease: Lease) -> RunRow | None:
         """Return the row of a run that is still under this lease."""
@@ -228,7 +272,10 @@ class MemoryStore:
             self._chunks[row.run] = [c for c in self._chunks[row.run] if step not in ("*", c.step)]
         self._blobs.add(row, change.blobs, self.now())
         for child in change.children:
-            self._create(child, None)
+            refused = isinstance(self._create(child, None), KeyTaken)
+            if refused and child.row.conversation is not None:
+                # What was said is not lost with the key.
+                self._create(keyless(child), None)
         for post in change.posts:
             self._post(post)
         self._consumed |= {(row.run, seq) for seq in change.consumed}
@@ -265,6 +312,19 @@ class MemoryStore:
         row = self._rows.get(run)
         return await self.read(run, Cursor(row.last_seq - 1), chunks=False, limit=1) if row is not None else None
 
+    async def conversation(self, tenant: str, conversation: str) -> ConversationRow | None:
+        return self._turns.rows.get((tenant, conversation))
+
+    async def turns(
+        self, tenant: str, conversation: str, *, after: int = 0, limit: int = limits.PAGE_ENTRIES
+    ) -> Sequence[RunRow]:
+        return self._of(tenant, conversation, after)[:limit]
+
+    async def annotate(self, tenant: str, conversation: str, metadata: bytes) -> None:
+        point.reached("before")
+        self._turns.annotate(tenant, conversation, metadata)
+        point.reached("after")
+
     async def claim(
         self,
         worker: WorkerId,
@@ -277,6 +337,7 @@ class MemoryStore:
         leases: list[Lease] = []
         if worker not in self._workers:
             return leases
+        self._rows |= {row.run: row for row in self._turns.call()}
         for row in sorted(self._rows.values(), key=lambda row: (row.stalls, row.due_at is None, row.due_at or 0)):
             if (runs is not None and row.run not in runs) or not self._is_due(row, serves.get(row.name)):
                 continue
@@ -285,7 +346,7 @@ class MemoryStore:
             suspects = suspects and not row.stalls
             if row.is_hopeless:
                 why = no_progress(row, self._entries[row.run][-TAIL:])
-                self._rows[row.run] = replace(
+                aside = replace(
                     row,
                     status=Status.QUARANTINED,
                     reason=why,
@@ -293,9 +354,12 @@ class MemoryStore:
                     stalls=limits.STALLS,
                     seen_seq=row.inbox_seq,
                 )
+                self._rows[row.run] = self._closed(aside)
                 continue
             if len(leases) == limit:
                 break
+            if row.behind:
+                row = self._turns.returned(row) or row
             row = replace(row, owner=worker, fence=Fence(row.fence + 1), attempt=row.attempt + 1, stalls=row.stalls + 1)
             self._rows[row.run] = row
             leases.append(Lease(row, worker, row.fence, "started" if row.fence == 1 else "claimed"))
@@ -308,6 +372,8 @@ class MemoryStore:
         due = row.due_at is not None and row.due_at <= self.now()
         rests = row.status in (Status.QUEUED, Status.WAITING) and (due or row.inbox_seq > row.seen_seq)
         asked = row.is_controlled and not row.refused.endswith(LEFT)
+        if row.behind:
+            return asked and (self._end_is_asked(row) or self._turns.may_return(row))
         return asked or (rests and admits(row.refused, code))
 
     async def register(self, worker: WorkerId, *, lock: str | None, about: Mapping[str, str] = {}) -> None:

@@ -11,7 +11,9 @@ from holdfast.core.limit import Limit
 from holdfast.core.version import CodeVersion
 from holdfast.store.value import (
     BaseMoved,
+    Busy,
     Commit,
+    ConversationRow,
     Created,
     Deleted,
     Existing,
@@ -113,8 +115,14 @@ class Store(Protocol):
         """Return the store's clock in µs; timers follow it."""
         ...
 
-    async def create(self, new: NewRun, *, worker: WorkerId | None = None) -> Created | Existing | KeyTaken:
-        """Write a run and its first entry, once per (tenant, key); claim it for `worker` in the same commit."""
+    async def create(self, new: NewRun, *, worker: WorkerId | None = None) -> Created | Existing | KeyTaken | Busy:
+        """Write a run and its first entry, once per (tenant, key); claim it for `worker` in the same commit.
+
+        A run of a conversation becomes its next turn. Turns are taken one at a time, in order: one that has to wait for
+        those before it is nobody's yet, and what it commits before its turn is refused, but for an end that was asked
+        for. A turn is over when it has ended or is quarantined; one that was quarantined may come back until a later
+        one has committed something.
+        """
         ...
 
     def create_soon(self, new: NewRun, *, worker: WorkerId) -> tuple[Lease, Pending[Created]] | None:
@@ -145,6 +153,8 @@ class Store(Protocol):
 
         `Committed` is returned only when it is on disk. A refusal has written nothing and spoils no neighbour.
         Its place in the run's order is taken when it is called, and cancelling the caller does not withdraw it.
+        A child that is a turn is made without its key where that stands for something else, and not at all where it
+        stands for the same.
         """
         ...
 
@@ -167,6 +177,24 @@ class Store(Protocol):
 
     async def last(self, run: RunId) -> Page | None:
         """Return a run's row and, if it has ended, its last entry; None when there is no such run."""
+        ...
+
+    async def conversation(self, tenant: str, conversation: str) -> ConversationRow | None:
+        """Return where a conversation stands; None for one that nobody has begun.
+
+        Raises:
+            Damaged: what its caller keeps with it is not as it was stored.
+        """
+        ...
+
+    async def turns(
+        self, tenant: str, conversation: str, *, after: int = 0, limit: int = limits.PAGE_ENTRIES
+    ) -> Sequence[RunRow]:
+        """Return a page of a conversation's turns, in order, behind the one numbered `after`, but for deleted ones."""
+        ...
+
+    async def annotate(self, tenant: str, conversation: str, metadata: bytes) -> None:
+        """Keep what a caller says of a conversation, in place of what he said before; it need not have begun."""
         ...
 
     async def claim(

@@ -11,13 +11,13 @@ from holdfast.core.budget import Account
 from holdfast.core.errors import Damaged, StoreRefused
 from holdfast.core.ids import Fence, RunId, WorkerId, id_bytes, id_text
 from holdfast.core.status import Status
-from holdfast.store.value import Lease, NewRun, Post, RowChange, RunRow
+from holdfast.store.value import ConversationRow, Lease, NewRun, Post, RowChange, RunRow
 
 FIXED: Final = "number, run, tenant, key, name, digest, code, pin, labels, parent, root, conversation, turn, created_at"
 MOVING: Final = "updated_at, status, reason, due_at, last_seq, head, fence, attempt, stalls, refused"
 SELECT: Final = (
     "SELECT r." + (FIXED + ", " + MOVING).replace(", ", ", r.") + ", r.inbox_seq, r.control_seq, r.seen_seq, "
-    "r.inbox_sum, r.guard, "
+    "r.behind, r.inbox_sum, r.guard, "
     # A subquery: the same as a left join is ten times as slow.
     "r.owner, (SELECT worker FROM hf_workers w WHERE w.number = r.owner) FROM hf_runs r "
 )
@@ -25,8 +25,9 @@ DUE_AT: Final = (FIXED + ", " + MOVING).split(", ").index("due_at")
 """Where it stands in a row of `SELECT`."""
 _FIXED_COUNT: Final = FIXED.count(",") + 1
 _MOVING_COUNT: Final = MOVING.count(",") + 1
-ROW_COLUMNS: Final = _FIXED_COUNT + _MOVING_COUNT + 7
-"""How many columns a row of `SELECT` has: what is fixed, what moves, the inbox's counters, the CRC and the owner."""
+ROW_COLUMNS: Final = _FIXED_COUNT + _MOVING_COUNT + 8
+"""How many columns a row of `SELECT` has: what is fixed, what moves, the inbox's counters, a turn's place, the CRC and
+the owner."""
 OPEN: Final = "r.status NOT IN ('completed', 'failed', 'cancelled')"
 """Of all runs: those that have not ended."""
 UNHEARD: Final = (
@@ -110,11 +111,13 @@ def first_row(new: NewRun, number: int, *, claimed: bool) -> RunRow:
 def read_row(values: tuple[Any, ...]) -> RunRow:
     """Return the row; one whose CRC does not match, or that cannot be read at all, says so in `damage`."""
     fixed, moving = values[:_FIXED_COUNT], values[_FIXED_COUNT : _FIXED_COUNT + _MOVING_COUNT]
-    inbox_seq, control_seq, seen_seq, inbox_sum, stored, _, worker = values[_FIXED_COUNT + _MOVING_COUNT :]
+    inbox_seq, control_seq, seen_seq, behind, inbox_sum, stored, _, worker = values[_FIXED_COUNT + _MOVING_COUNT :]
     try:
         damage = "" if guard(seal(fixed), moving) == stored else "its row's checksum does not match"
         if inbox_sum != inbox_seq * INBOX_FACTOR + control_seq * CONTROL_FACTOR + seen_seq:
             damage = damage or "its inbox counters do not add up"
+        if behind and (behind != 1 or fixed[12] is None):
+            damage = damage or "it is no turn that could wait for others"
         return RunRow(
             number=fixed[0],
             run=id_text(fixed[1]),
@@ -144,6 +147,7 @@ def read_row(values: tuple[Any, ...]) -> RunRow:
             inbox_seq=inbox_seq,
             control_seq=control_seq,
             seen_seq=seen_seq,
+            behind=bool(behind),
             damage=damage,
         )
     except (ValueError, TypeError, AttributeError, struct.error, msgspec.MsgspecError) as error:
@@ -203,6 +207,22 @@ def read_post(run: RunId, values: tuple[Any, ...], *, numbered: bool = True) -> 
     if not sound:
         raise Damaged(run=run, seq=None, what=f"post {seq} of its inbox does not match its checksum")
     return Post(seq=seq, kind=kind, key=key, body=body, at=at)
+
+
+def read_conversation(tenant: str, name: str, values: tuple[Any, ...]) -> ConversationRow:
+    """Return a conversation from its columns, checked.
+
+    Raises:
+        Damaged: its metadata is not as it was stored.
+    """
+    active, last_turn, over, reached, metadata, crc = values
+    stored = b"{}" if metadata is None and crc is None else metadata
+    if not isinstance(stored, bytes) or (metadata is not None and crc32(stored) != crc):
+        raise Damaged(run="", seq=None, what=f"the metadata of conversation {name!r} does not match its checksum")
+    return ConversationRow(
+        tenant=tenant, conversation=name, active=id_text(active) if active is not None else None,
+        last_turn=last_turn, over=over, reached=reached, metadata=stored,
+    )  # fmt: skip
 
 
 def accounts_of(rows: Sequence[tuple[Any, ...]]) -> dict[str, Account]:

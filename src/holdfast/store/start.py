@@ -11,7 +11,7 @@ from holdfast.core import limits
 from holdfast.core.budget import DEADLINE, Budget, opening
 from holdfast.core.checksum import ZERO, StoredEntry, checksum
 from holdfast.core.codec import NULL
-from holdfast.core.entry import BlobRef, RunStarted, encode_body
+from holdfast.core.entry import BlobRef, RunStarted, encode_body, read_entry
 from holdfast.core.errors import InvalidInput
 from holdfast.core.ids import RunId, checked_key, checked_text, id_bytes, new_run_id
 from holdfast.core.version import begun
@@ -29,10 +29,14 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
     """Of that version among those of its name; 0 where no worker serves it here."""
     pin: bool = False
     labels: Mapping[str, str] = {}
+    conversation: str | None = None
+    """The run becomes the next turn of it."""
     delay_seconds: float = 0.0
     parent: RunId | None = None
     root: RunId | None = None
     budget: Budget | None = None
+    grant: Mapping[str, int] = {}
+    """What its parent gave it of its own; what `budget` says counts before."""
     deadline_at: int | None = None
     """The parent's, which a child has too unless its own comes before."""
 
@@ -46,6 +50,8 @@ def new_run(start: Start, *, tenant: str, now: int) -> NewRun:
     if start.key is not None:
         checked_key(start.key)
     checked_text("the name", start.name, limits.NAME_BYTES)
+    if start.conversation is not None:
+        checked_text("the conversation", start.conversation, limits.KEY_BYTES)
     labels = checked_labels(start.labels)
     run, digest = new_run_id(), sha256(start.input).hexdigest()
     due_at = now + int(start.delay_seconds * 1e6)
@@ -62,6 +68,7 @@ def new_run(start: Start, *, tenant: str, now: int) -> NewRun:
         code=start.code,
         pin=start.pin,
         labels=labels,
+        conversation=start.conversation,
         budget=granted or None,
         due_at=due_at if start.delay_seconds else None,
         raw=Raw(start.input) if inline else NULL,
@@ -75,15 +82,27 @@ def new_run(start: Start, *, tenant: str, now: int) -> NewRun:
     row = RunRow(
         run=run, number=0, tenant=tenant, name=start.name, digest=digest, created_at=now, updated_at=now, key=start.key,
         code=start.code, pin=start.pin, labels=labels, due_at=min(due_at, granted.get(DEADLINE, due_at)),
-        parent=start.parent, root=start.root, refused=begun(start.code, start.place, pin=start.pin),
+        parent=start.parent, root=start.root, conversation=start.conversation,
+        refused=begun(start.code, start.place, pin=start.pin),
     )  # fmt: skip
     blobs = () if inline else (NewBlob(digest, start.input),)
     return NewRun(row=row, first=first, blobs=blobs, budget=opening(granted))
 
 
+def keyless(new: NewRun) -> NewRun:
+    """Return a run that was to have a key as one without: what it was asked is done, the key is another's."""
+    row, was = new.row, new.first
+    entry = read_entry(row.run, was)
+    assert isinstance(entry, RunStarted)
+    body = encode_body(msgspec.structs.replace(entry, key=None))
+    chained = checksum(id_bytes(row.run), was.seq, was.at, was.version, was.kind, was.enc, ZERO, body)
+    first = was._replace(body=body, checksum=chained)
+    return msgspec.structs.replace(new, row=msgspec.structs.replace(row, key=None), first=first)
+
+
 def _granted(start: Start, now: int) -> dict[str, int]:
     """Return the budget of a new run: its own, with its parent's deadline if that comes first."""
-    granted = start.budget.granted(now) if start.budget is not None else {}
+    granted = {**start.grant, **(start.budget.granted(now) if start.budget is not None else {})}
     if start.deadline_at is not None:
         granted[DEADLINE] = min(start.deadline_at, granted.get(DEADLINE, start.deadline_at))
     return granted

@@ -43,6 +43,8 @@ class RunRow(Struct, frozen=True, kw_only=True):
     control_seq: int = 0
     seen_seq: int = 0
     refused: str = ""
+    behind: bool = False
+    """True for a turn of a conversation that is not its turn yet, or that was set aside from it."""
     damage: str = ""
     """Why the row itself cannot be believed; empty for a sound one."""
 
@@ -55,6 +57,23 @@ class RunRow(Struct, frozen=True, kw_only=True):
     def is_hopeless(self) -> bool:
         """True when it was claimed in vain too often; what is asked of it gives it as many claims again."""
         return self.stalls >= (2 * limits.STALLS if self.is_controlled else limits.STALLS)
+
+
+class ConversationRow(Struct, frozen=True, kw_only=True):
+    """A conversation: whose turn it is, and how far its turns have come."""
+
+    tenant: str
+    conversation: str
+    active: RunId | None = None
+    """The turn that is under way, or whose turn it is; None: the next one may be."""
+    last_turn: int = 0
+    """The number of its newest turn."""
+    over: int = 0
+    """All turns up to this one have ended or were set aside."""
+    reached: int = 0
+    """The last of them that had written something: one before it that was set aside cannot return."""
+    metadata: bytes = b"{}"
+    """The caller's own, as JSON; no model is shown it."""
 
 
 class Lease(Struct, frozen=True):
@@ -77,6 +96,8 @@ class NewRun(Struct, frozen=True, kw_only=True):
     blobs: Sequence["NewBlob"] = ()
     budget: Sequence[BudgetMove] = ()
     """What its accounts are opened with."""
+    if_idle: bool = False
+    """Only if no other turn of its conversation is open."""
 
 
 class NewFork(Struct, frozen=True, kw_only=True):
@@ -123,6 +144,10 @@ class Existing(Struct, frozen=True):
 
     run: RunId
     row: RunRow | None
+
+
+class Busy(Struct, frozen=True):
+    """Another turn of the conversation is open, and the new one was not to wait; nothing was written."""
 
 
 class KeyTaken(Struct, frozen=True):
@@ -340,6 +365,8 @@ class RunFilter(Struct, frozen=True, kw_only=True):
     """Only runs that have not ended."""
     name: str | None = None
     key: str | None = None
+    conversation: tuple[str, str] | None = None
+    """A tenant and the conversation that it must be a turn of."""
     labels: Mapping[str, str] = {}
     owner: WorkerId | None = None
     """Who drives it; then only runs with posts that it has not parked behind."""

@@ -12,7 +12,7 @@ from holdfast.core.entry import Entry, RunFinished, Unknown, read_entry
 from holdfast.core.errors import BadCursor, Damaged, UnknownEntry
 from holdfast.core.ids import RunId
 from holdfast.store.protocol import Store
-from holdfast.store.value import Page, StoredChunk
+from holdfast.store.value import Page, RunRow, StoredChunk
 from holdfast.stream.event import Chunk, Event, PreviewReset
 
 _LOOK_SECONDS: Final = 1.0
@@ -39,7 +39,7 @@ async def feed(
         while True:
             page = await store.read(run, cursor)
             if connecting:
-                _check_cursor(cursor, page, str(after))
+                check_cursor(cursor, page.row, str(after))
                 if _preview_is_stale(cursor, page):
                     yield PreviewReset(run=run)
                 connecting = False
@@ -60,11 +60,16 @@ async def feed(
         bell.close()
 
 
-def _check_cursor(cursor: Cursor, page: Page, text: str) -> None:
-    if cursor.seq > page.row.last_seq:
-        raise BadCursor(text, f"is ahead of the journal, which is at {page.row.last_seq}")
-    if cursor.fence > page.row.fence:
-        raise BadCursor(text, f"names fence {cursor.fence}, but the run is at {page.row.fence}")
+def check_cursor(cursor: Cursor, row: RunRow, text: str) -> None:
+    """Refuse a place that the run has not come to.
+
+    Raises:
+        BadCursor: `text` names one.
+    """
+    if cursor.seq > row.last_seq:
+        raise BadCursor(text, f"is ahead of the journal, which is at {row.last_seq}")
+    if cursor.fence > row.fence:
+        raise BadCursor(text, f"names fence {cursor.fence}, but the run is at {row.fence}")
 
 
 def _preview_is_stale(cursor: Cursor, page: Page) -> bool:

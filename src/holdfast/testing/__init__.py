@@ -5,6 +5,7 @@ from holdfast.testing.crashes import Survived, every_crash
 from holdfast.testing.life import Ended
 from holdfast.testing.opening import ClockedRuntime, open
 from holdfast.testing.replaying import Replayed, replay
+from holdfast.testing.scripted import ScriptedModel, call
 from holdfast.testing.verdict import NotSurvived
 
 __all__ = [
@@ -13,7 +14,9 @@ __all__ = [
     "MovingClock",
     "NotSurvived",
     "Replayed",
+    "ScriptedModel",
     "Survived",
+    "call",
     "every_crash",
     "open",
     "replay",

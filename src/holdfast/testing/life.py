@@ -102,6 +102,8 @@ async def recorded_steps(store: Store) -> AsyncIterator[Step]:
             match event:
                 case e.StepCompleted(step=step) | e.StepFailed(step=step, retry_at=None):
                     yield row.run, step
+                case e.MessageAdded(step=str() as step) | e.HistoryCompacted(step=str() as step):
+                    yield row.run, step
                 case e.StepResolved(step=step, outcome="done" | "unknown"):
                     yield row.run, step
                 case _:

@@ -4,10 +4,12 @@ import asyncio
 import random
 from collections.abc import Mapping, Sequence
 
+from msgspec.structs import replace
+
 from holdfast.core.checksum import StoredEntry
 from holdfast.core.ids import RunId, WorkerId
 from holdfast.store import stalling
-from holdfast.store.postgres import leasing
+from holdfast.store.postgres import conversing, leasing
 from holdfast.store.postgres.clock import ServerClock
 from holdfast.store.postgres.gathering import BY_ID, by_id
 from holdfast.store.postgres.reading import Reader
@@ -31,7 +33,7 @@ class Claims:
         async with self._one:
             for _ in range(4):
                 rows = await self._candidates(serves, limit - len(leases), runs, suspects)
-                sound = await self._set_aside(rows)
+                sound = await self._at_their_turn(await self._set_aside(rows))
                 if not sound:
                     break
                 suspects = suspects and not any(row.stalls for row in sound)
@@ -46,6 +48,8 @@ class Claims:
     ) -> list[tuple[RunRow, int]]:
         """Return what may be claimed, with its stored CRC: what is due, the longest first, then what a post wakes."""
         if runs is not None:
+            if await self._reader.rows(f"SELECT 1 WHERE {conversing.CALLS}"):
+                await self._reader.rows(conversing.CALL, [conversing.CALLED])
             rows = [(read_row(row), row[-3]) for row in await self._reader.rows(BY_ID, by_id(runs))]
             order = {run: place for place, run in enumerate(runs)}
             now = await self._reader.look_at(self._clock)
@@ -53,6 +57,9 @@ class Claims:
             return sorted(rows, key=lambda item: order[item[0].run])[:limit]
         words = await self._reader.rows(leasing.WORDS, leasing.question(serves))
         admitted = leasing.Admitted(words, serves)
+        if admitted.has("turns"):
+            await self._reader.rows(conversing.CALL, [conversing.CALLED])
+            admitted = leasing.Admitted(await self._reader.rows(leasing.WORDS, leasing.question(serves)), serves)
         found = await self._found(admitted, limit, suspicious=False)
         if suspects and len(found) < limit:
             found += await self._found(admitted, 1, suspicious=True)
@@ -99,6 +106,17 @@ class Claims:
             else:
                 sound.append(row)
         return sound
+
+    async def _at_their_turn(self, rows: Sequence[RunRow]) -> list[RunRow]:
+        """Return those whose turn it is, or has come again; and of the others those whose end was asked for."""
+        found: list[RunRow] = []
+        for row in rows:
+            if row.behind:
+                [(how,)] = await self._reader.rows(conversing.RETURN, [row.number])
+                found += [replace(row, behind=how != "active")] if how is not None else []
+            else:
+                found.append(row)
+        return found
 
     async def _claim(self, worker: WorkerId, rows: Sequence[RunRow]) -> list[Lease]:
         # Not asked again if the connection is lost: nobody would know which of them are whose.

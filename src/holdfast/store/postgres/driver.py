@@ -19,7 +19,7 @@ from holdfast.core.version import CodeVersion
 from holdfast.store.answer import Answer
 from holdfast.store.bell import Bell, Bells
 from holdfast.store.clock import Clock
-from holdfast.store.postgres import deleting, enrolling, forking, leasing
+from holdfast.store.postgres import conversing, deleting, enrolling, forking, leasing
 from holdfast.store.postgres.address import Address, parse
 from holdfast.store.postgres.claiming import Claims
 from holdfast.store.postgres.clock import ServerClock
@@ -39,8 +39,10 @@ from holdfast.store.protocol import Pending, Transaction
 from holdfast.store.rows import Seal, accounts_of, checked_secret, read_row
 from holdfast.store.value import (
     BaseMoved,
+    Busy,
     Commit,
     Committed,
+    ConversationRow,
     Created,
     Deleted,
     Existing,
@@ -174,8 +176,7 @@ class PostgresStore:
                 self._hints.tell(post.run)
             if change.freed:
                 self._slots.freed(op.run, change.freed)
-            resting = change.change is not None and not change.change.status.terminal
-            if change.posts or change.children or resting:
+            if change.posts or change.children or op.makes_claimable:
                 self._hints.tell(None)
 
     async def _refill(self) -> None:
@@ -209,13 +210,13 @@ class PostgresStore:
             await asyncio.shield(refilling)
         return self._take_number()
 
-    async def create(self, new: NewRun, *, worker: WorkerId | None = None) -> Created | Existing | KeyTaken:
+    async def create(self, new: NewRun, *, worker: WorkerId | None = None) -> Created | Existing | KeyTaken | Busy:
         owner = self._workers.get(worker) if worker is not None else None
         if worker is not None and owner is None:
             owner = await self._worker_number(worker)
         op = CreateOp(new, await self._number(), worker, owner)
         done = await self._lane(op.row.number).submit(op)
-        return done if isinstance(done, Created) else await self._existing(new.row, done)
+        return done if isinstance(done, Created | Busy) else await self._existing(new.row, done)
 
     async def _existing(self, wanted: RunRow, taken: Taken) -> Existing | KeyTaken:
         row = await self._reader.row(taken.run)
@@ -226,7 +227,8 @@ class PostgresStore:
 
     def create_soon(self, new: NewRun, *, worker: WorkerId) -> tuple[Lease, Pending[Created]] | None:
         owner = self._workers.get(worker)
-        if not self._spare or owner is None:
+        # A turn's number is not known before its creation is under way.
+        if not self._spare or owner is None or new.row.conversation is not None:
             return None
         op = CreateOp(new, self._take_number(), worker, owner)
         lease = op.created().lease
@@ -410,6 +412,17 @@ class PostgresStore:
     async def last(self, run: RunId) -> Page | None:
         return await self._reader.last(run)
 
+    async def conversation(self, tenant: str, conversation: str) -> ConversationRow | None:
+        return await conversing.conversation(self._reader, tenant, conversation)
+
+    async def turns(
+        self, tenant: str, conversation: str, *, after: int = 0, limit: int = limits.PAGE_ENTRIES
+    ) -> Sequence[RunRow]:
+        return await conversing.turns(self._reader, tenant, conversation, after, limit)
+
+    async def annotate(self, tenant: str, conversation: str, metadata: bytes) -> None:
+        await conversing.annotate(self._reader, tenant, conversation, metadata)
+
     async def forks(self, runs: Sequence[RunId]) -> Mapping[RunId, Forked]:
         return await forking.forks(self._reader, runs)
 
@@ -468,6 +481,7 @@ class PostgresStore:
         keys = await self._reader.rows(_STRAY)
         entries = await self._reader.rows(_ORPHANS)
         found = [f"entries of run number {number} have no row" for (number,) in entries]
+        found += await conversing.astray(self._reader)
         return found + [f"key {key!r} of run {id_text(run)} does not match the run's row" for key, run in keys]
 
     async def close(self) -> None:

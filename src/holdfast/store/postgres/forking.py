@@ -10,7 +10,7 @@ from holdfast.store import point
 from holdfast.store.postgres.arrays import Id, Ids
 from holdfast.store.postgres.connection import Async, transaction
 from holdfast.store.postgres.reading import Reader
-from holdfast.store.postgres.rich import OPEN_ACCOUNT, POST, post_values
+from holdfast.store.postgres.rich import BEHIND, OPEN_ACCOUNT, POST, TAKE_TURN, post_values
 from holdfast.store.rows import FIXED, MOVING, SELECT, first_row, fixed_of, guard, moving_of, read_row, seal
 from holdfast.store.value import BaseMoved, Created, Existing, Forked, NewFork, NewRun, RunRow
 
@@ -53,10 +53,10 @@ class Forking:
 
     async def __call__(self, connection: Async) -> Created | Existing | BaseMoved:
         """Do it in one transaction: lock the base, look at it, write."""
-        new, row = self._new, self._row
+        new = self._new
         async with transaction(connection):
-            if await self._ask(connection, _ROW, Id(id_bytes(row.run))):
-                return Created(row, None)  # by an earlier try
+            if found := await self._ask(connection, _ROW, Id(id_bytes(new.row.run))):
+                return Created(read_row(found[0]), None)  # by an earlier try
             # Locked, so that of two who ask under one word the second finds what the first made.
             found = await self._ask(connection, _LOCK, Id(id_bytes(new.base)))
             base = read_row(found[0]) if found else None
@@ -74,9 +74,13 @@ class Forking:
                 [values] = await self._ask(connection, _ROW, Id(known[0][0]))
                 return Existing(id_text(known[0][0]), read_row(values))
             point.reached("before")
+            if new.row.conversation is not None:
+                values = (new.row.tenant, new.row.conversation, self._row.number)
+                [(turn, behind)] = await self._ask(connection, TAKE_TURN, *values)
+                self._row = replace(self._row, turn=turn, behind=bool(behind))
             await self._write(connection, base, [share for share in shares if share[0] < at], (at, owner, owner_id))
         point.reached("after")
-        return Created(row, None)
+        return Created(self._row, None)
 
     async def _write(self, connection: Async, base: RunRow, shares: Sequence[Row], last: Row) -> None:
         new, row = self._new, self._row
@@ -93,6 +97,8 @@ class Forking:
             await self._do(connection, _INSERT, *values, *moving, guard(seal(fixed), moving))
             for up_to, of, raw in shares:
                 await self._do(connection, _SHARE, row.number, up_to, of, Id(raw), None)
+            if row.behind:
+                await self._do(connection, BEHIND, row.number)
             up_to, of, raw = last
             await self._do(connection, _SHARE, row.number, up_to, of, Id(raw), new.word)
             await self._do(connection, _ENTRY, row.number, *new.first)

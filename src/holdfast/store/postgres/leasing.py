@@ -10,6 +10,7 @@ from holdfast.core.ids import Fence, WorkerId
 from holdfast.core.status import Status
 from holdfast.core.version import LEFT, admits
 from holdfast.store.postgres.arrays import Integers, Texts
+from holdfast.store.postgres.conversing import CALLS, MAY_BE_ASKED
 from holdfast.store.postgres.opening import MICROS
 from holdfast.store.rows import SELECT, fixed_of, guard, moving_of, seal
 from holdfast.store.value import Lease, RunRow
@@ -20,7 +21,7 @@ TAIL: Final = """
 BUCKETS: Final = 16
 ENOUGH: Final = 64
 """How many that are due a claim looks at before it takes those that have waited longest."""
-_REST: Final = "r.owner IS NULL AND r.status IN ('queued', 'waiting') AND (r.stalls > 0) = $3::boolean"
+_REST: Final = "r.owner IS NULL AND r.behind = 0 AND r.status IN ('queued', 'waiting') AND (r.stalls > 0) = $3::boolean"
 _WORDS: Final = """
     SELECT s.name, (SELECT min(r.refused) FROM hf_runs r WHERE r.owner IS NULL AND {waits} AND r.name = s.name)
       FROM unnest($1::text[]) AS s(name)
@@ -29,9 +30,9 @@ _WORDS: Final = """
                      WHERE r.owner IS NULL AND {waits} AND r.name = w.name AND r.refused > w.refused)
       FROM {words} w WHERE w.refused IS NOT NULL
 """
-_TIMED: Final = _WORDS.format(waits="r.due_at IS NOT NULL AND r.stalls <= 0", words="timed")
-_SUSPECTED: Final = _WORDS.format(waits="r.due_at IS NOT NULL AND r.stalls > 0", words="suspected")
-_WOKEN: Final = _WORDS.format(waits="r.inbox_seq > r.seen_seq", words="woken")
+_TIMED: Final = _WORDS.format(waits="r.due_at IS NOT NULL AND r.stalls <= 0 AND r.behind = 0", words="timed")
+_SUSPECTED: Final = _WORDS.format(waits="r.due_at IS NOT NULL AND r.stalls > 0 AND r.behind = 0", words="suspected")
+_WOKEN: Final = _WORDS.format(waits="r.inbox_seq > r.seen_seq AND r.behind = 0", words="woken")
 # What the runs of these names want of their code, each word once and found without a walk: of those that are due some
 # time, of those that a post wakes, and the names of which something was asked, which counts whatever code they want
 # unless it was left to who has that.
@@ -44,6 +45,7 @@ WORDS: Final = f"""
     UNION ALL SELECT 'asked', s.name, '' FROM unnest($1::text[]) AS s(name) WHERE EXISTS (
         SELECT 1 FROM hf_runs r WHERE r.owner IS NULL AND r.control_seq > r.seen_seq AND r.name = s.name
            AND r.refused NOT LIKE '%{LEFT}')
+    UNION ALL SELECT 'turns', '', '' WHERE {CALLS}
 """
 NOW: Final = f"coalesce($4::bigint, {MICROS})"
 DUE: Final = f"""
@@ -71,7 +73,7 @@ POSTED: Final = f"""
 ASKED: Final = f"""
     {SELECT} WHERE r.owner IS NULL AND r.control_seq > r.seen_seq AND r.inbox_seq > r.seen_seq
        AND r.name = ANY($1::text[]) AND r.status NOT IN ('completed', 'failed', 'cancelled')
-       AND r.refused NOT LIKE '%{LEFT}' AND (r.stalls > 0) = $2::boolean LIMIT $3::bigint
+       AND r.refused NOT LIKE '%{LEFT}' AND (r.stalls > 0) = $2::boolean AND {MAY_BE_ASKED} LIMIT $3::bigint
 """
 # Only rows as they were looked at: one that a neighbour took or moved since matches nothing, one that he is about to
 # is passed over. The worker's own row is held, so that nobody declares it dead between the look and the claim.
@@ -88,12 +90,21 @@ CLAIM: Final = """
       FROM held h, w WHERE r.number = h.number
     RETURNING r.number, r.inbox_seq, r.control_seq, r.seen_seq
 """
-# A damaged row keeps its wrong CRC (none is given): what is damaged must stay visible.
+# A damaged row keeps its wrong CRC (none is given): what is damaged must stay visible. Its number says nothing of how
+# far its conversation has come.
 SET_ASIDE: Final = """
-    UPDATE hf_runs SET status = 'quarantined', reason = $2, due_at = NULL, owner = NULL, guard = coalesce($3, guard),
-           stalls = $5, seen_seq = greatest(seen_seq, least(inbox_seq, $6)),
-           inbox_sum = inbox_sum + greatest(seen_seq, least(inbox_seq, $6)) - seen_seq
-     WHERE number = $1 AND guard = $4 AND owner IS NULL
+    WITH aside AS (
+        UPDATE hf_runs SET status = 'quarantined', reason = $2, due_at = NULL, owner = NULL,
+               guard = coalesce($3, guard), stalls = $5, seen_seq = greatest(seen_seq, least(inbox_seq, $6)),
+               inbox_sum = inbox_sum + greatest(seen_seq, least(inbox_seq, $6)) - seen_seq,
+               behind = CASE WHEN conversation IS NULL THEN behind ELSE 1 END
+         WHERE number = $1 AND guard = $4 AND owner IS NULL
+        RETURNING number, CASE WHEN $3::bigint IS NULL THEN 0 ELSE coalesce(turn, 0) END AS turn, last_seq
+    )
+    UPDATE hf_conversations c
+       SET active_run = NULL, over = greatest(c.over, a.turn),
+           reached = greatest(c.reached, CASE WHEN a.last_seq > 1 THEN a.turn ELSE 0 END)
+      FROM aside a WHERE c.active_run = a.number
 """
 OWNED: Final = f"{SELECT} WHERE r.owner = (SELECT w.number FROM hf_workers w WHERE w.worker = $1)"
 RELEASE: Final = """
@@ -114,7 +125,9 @@ class Admitted:
     """Which words on a run's code what is served may have, by how their runs are to be found."""
 
     def __init__(self, words: Sequence[tuple[Any, ...]], serves: Mapping[str, str]) -> None:
-        self._words = [(how, name, word) for how, name, word in words if how == "asked" or admits(word, serves[name])]
+        self._words = [
+            (how, name, word) for how, name, word in words if how in ("asked", "turns") or admits(word, serves[name])
+        ]
 
     def has(self, how: str) -> bool:
         """Say whether there are any."""
@@ -137,7 +150,7 @@ def may_claim(row: RunRow, serves: Mapping[str, str], now: int) -> bool:
         return True
     if row.owner is None and row.is_controlled and not row.refused.endswith(LEFT):
         return row.name in serves
-    if row.owner is not None or row.status not in (Status.QUEUED, Status.WAITING):
+    if row.owner is not None or row.behind or row.status not in (Status.QUEUED, Status.WAITING):
         return False
     served = serves.get(row.name)
     due = row.due_at is not None and row.due_at <= now

@@ -26,16 +26,25 @@ from holdfast.store.value import (
 
 Row = tuple[Any, ...]
 _COMMIT: Final = f"SELECT * FROM hf_commit({', '.join(f'${n}' for n in range(1, 33))})"
-# The commit first: slots are given back only with what was accepted.
-_COMMIT_AND_FREE: Final = f"""
-    WITH refused AS MATERIALIZED ({_COMMIT}), freed AS (
+_COMMIT_TURNS: Final = f"SELECT * FROM hf_commit_turns({', '.join(f'${n}' for n in range(1, 36))})"
+
+
+def _and_free(commit: str, first: int) -> str:
+    """Return a commit that gives slots back too; the commit first, since only with what was accepted."""
+    return f"""
+    WITH refused AS MATERIALIZED ({commit}), freed AS (
         DELETE FROM hf_tickets t
-         USING unnest($33::bigint[], $34::bigint[], $35::bigint[], $36::text[]) AS f(place, run, fence, step)
+         USING unnest(${first}::bigint[], ${first + 1}::bigint[], ${first + 2}::bigint[], ${first + 3}::text[])
+            AS f(place, run, fence, step)
          WHERE t.run = f.run AND t.fence = f.fence AND t.step = f.step
            AND NOT EXISTS (SELECT 1 FROM refused WHERE refused.place = f.place)
     )
     SELECT * FROM refused
 """
+
+
+_COMMIT_AND_FREE: Final = _and_free(_COMMIT, 33)
+_COMMIT_TURNS_AND_FREE: Final = _and_free(_COMMIT_TURNS, 36)
 _CREATE: Final = f"SELECT * FROM hf_create({', '.join(f'${n}' for n in range(1, 32))})"
 _CHUNK: Final = """
     WITH held AS (
@@ -124,26 +133,39 @@ class CommitOp:
         bells.ring(self.run, moved=to is not None, ending=partial(ending, self.lease, change) if ended else None)
         for post in change.posts:
             bells.ring(post.run)
-        if change.posts or change.children or (to is not None and not to.status.terminal):
+        if change.posts or change.children or self.makes_claimable:
             bells.ring(None)
+
+    @property
+    def makes_claimable(self) -> bool:
+        """True when somebody may claim the run after it, or the turn behind it."""
+        to = self.change.change
+        return to is not None and (not to.status.terminal or self.lease.row.conversation is not None)
 
 
 class CreateOp:
     """A new run with its first entry."""
 
-    __slots__ = ("again", "new", "owner", "row", "run", "worker")
+    __slots__ = ("_asked", "again", "new", "owner", "row", "run", "worker")
 
     def __init__(self, new: NewRun, number: int, worker: WorkerId | None, owner: int | None) -> None:
         self.new, self.owner, self.run = new, owner, new.row.run
         self.worker = worker if owner is not None else None
+        self._asked = (self.worker, owner)
         self.row = first_row(new, number, claimed=owner is not None)
         self.again = False
         """True once nobody knows what became of a first try."""
 
     @property
     def alone(self) -> bool:
-        """True when blobs or a budget come with it."""
-        return bool(self.new.blobs or self.new.budget)
+        """True when blobs or a budget come with it, or when it is the turn of a conversation."""
+        return bool(self.new.blobs or self.new.budget or self.new.row.conversation is not None)
+
+    def take_turn(self, turn: int, *, behind: bool) -> None:
+        """Be that turn of the conversation; one that has to wait is nobody's."""
+        self.worker, self.owner = (None, None) if behind else self._asked
+        row = replace(self.new.row, turn=turn, behind=behind)
+        self.row = first_row(replace(self.new, row=row), self.row.number, claimed=self.owner is not None)
 
     def created(self) -> Created:
         """Return what its caller is told once it is on disk."""
@@ -190,10 +212,19 @@ def commit_call(ops: Sequence[CommitOp]) -> tuple[str, list[Any]]:
         Texts(columns[14]), Integers(columns[15]), Integers(place), Integers(run), Integers(seq), Texts(kind),
         Integers(version), Integers(at), Integers(enc), Bytes(body), Bytes(checksum), *_beside(ops),
     ]  # fmt: skip
+    plain, and_free = _COMMIT, _COMMIT_AND_FREE
+    if any(op.lease.row.conversation is not None for op in ops):
+        # All of them together: rows lock by number, whether they are turns or not.
+        plain, and_free = _COMMIT_TURNS, _COMMIT_TURNS_AND_FREE
+        rows = [op.lease.row for op in ops]
+        values += [
+            Texts([row.tenant for row in rows]), Texts([row.conversation for row in rows]),
+            Integers([row.turn for row in rows]),
+        ]  # fmt: skip
     if not freed:
-        return _COMMIT, values
+        return plain, values
     at_place, of_run, fence, step = zip(*freed, strict=True)
-    return _COMMIT_AND_FREE, [*values, Integers(at_place), Integers(of_run), Integers(fence), Texts(step)]
+    return and_free, [*values, Integers(at_place), Integers(of_run), Integers(fence), Texts(step)]
 
 
 def _beside(ops: Sequence[CommitOp]) -> list[Any]:

@@ -222,6 +222,8 @@ class Reader:
         for column, value in (("name", which.name), ("key", which.key)):
             if value is not None:
                 add(f"r.{column} = ?", value)
+        if which.conversation is not None:
+            add("r.tenant = ? AND r.conversation = ?", *which.conversation)
         if which.owner is not None:
             add("r.owner = (SELECT number FROM hf_workers WHERE worker = ?) AND r.inbox_seq > r.seen_seq", which.owner)
         if which.unheard:

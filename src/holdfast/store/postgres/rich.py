@@ -3,9 +3,11 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from holdfast.core.checksum import StoredEntry
 from holdfast.core.ids import id_bytes
-from holdfast.store.postgres.arrays import Bytes, Ids, Integers, Texts
+from holdfast.store.postgres.arrays import Bytes, Id, Ids, Integers, Texts
 from holdfast.store.postgres.connection import Async, Names, Plain
 from holdfast.store.postgres.ops import (
     CommitOp,
@@ -16,8 +18,9 @@ from holdfast.store.postgres.ops import (
     create_outcomes,
 )
 from holdfast.store.postgres.writer import Refused
-from holdfast.store.rows import post_guard
-from holdfast.store.value import Committed, Created, NewBlob, NewPost, RunRow
+from holdfast.store.rows import SELECT, post_guard, read_row
+from holdfast.store.start import keyless
+from holdfast.store.value import Busy, Committed, Created, NewBlob, NewPost, NewRun, RunRow
 
 Statement = tuple[str, Sequence[Any]]
 _LOCK_ALL: Final = """
@@ -57,6 +60,12 @@ _CURSOR: Final = """
 """
 
 
+TAKE_TURN: Final = "SELECT turn, behind FROM hf_take_turn($1, $2, $3)"
+BEHIND: Final = "UPDATE hf_runs SET behind = 1 WHERE number = $1"
+_ALIVE: Final = "SELECT 1 FROM hf_workers WHERE number = $1 FOR KEY SHARE"
+_MADE: Final = f"{SELECT} WHERE r.run = $1"
+
+
 def post_values(posts: Sequence[NewPost], at: int) -> list[Any]:
     """Return what `hf_post` is called with."""
     raw = [(id_bytes(post.run), int(post.control), post) for post in posts]
@@ -84,7 +93,8 @@ def blob_call(row: RunRow, entries: Sequence[StoredEntry], blobs: Sequence[NewBl
 def _with_creation(op: CreateOp) -> list[Statement]:
     """Return what is written with a new run beside its row and its first entry."""
     blobs = [blob_call(op.row, [op.new.first], op.new.blobs)] if op.new.blobs else []
-    return [*blobs, *((OPEN_ACCOUNT, [op.row.number, move.channel, move.total]) for move in op.new.budget)]
+    behind = [(BEHIND, [op.row.number])] if op.row.behind else []
+    return [*behind, *blobs, *((OPEN_ACCOUNT, [op.row.number, move.channel, move.total]) for move in op.new.budget)]
 
 
 class Rich:
@@ -110,19 +120,59 @@ class Rich:
         (outcome,) = commit_outcomes([op], rows)
         if not isinstance(outcome, Committed):
             raise Refused(outcome)
+        children = [child for child in self._children(op) if child.new.row.conversation is None]
+        for turn in op.change.children:
+            if turn.row.conversation is not None:
+                await self._add_turn(connection, turn)
         async with connection.pipeline():
-            for statement, given in self.statements(op):
+            for statement, given in self.statements(op, children):
                 await connection.execute(self._names(statement), given)
         return outcome
 
     async def _create(self, connection: Async, op: CreateOp) -> Any:
-        statement, values = create_call([op])
-        rows = await (await connection.execute(self._names(statement), values, binary=True)).fetchall()
-        (outcome,) = create_outcomes([op], rows)
+        if op.new.row.conversation is not None:
+            if op.again and (found := await self._ask(connection, _MADE, [Id(id_bytes(op.run))])):
+                row = read_row(found[0])
+                op.take_turn(row.turn or 0, behind=row.owner is None)
+                return replace(op.created(), row=row)
+            await self._take_turn(connection, op)
+        (outcome,) = create_outcomes([op], await self._ask(connection, *create_call([op])))
+        if not isinstance(outcome, Created):
+            raise Refused(outcome)  # with it goes the number of a turn
+        if op.new.if_idle and op.row.behind:
+            raise Refused(Busy())
+        for statement, given in _with_creation(op):
+            await connection.execute(self._names(statement), given)
+        return outcome
+
+    async def _add_turn(self, connection: Async, new: NewRun) -> None:
+        """Create the turn that comes of another's ending; without its key where that stands for something else."""
+        op = CreateOp(new, self._take_number(), None, None)
+        await connection.execute("SAVEPOINT turn")
+        await self._take_turn(connection, op)
+        (outcome,) = create_outcomes([op], await self._ask(connection, *create_call([op])))
         if isinstance(outcome, Created):
             for statement, given in _with_creation(op):
                 await connection.execute(self._names(statement), given)
-        return outcome
+            await connection.execute("RELEASE SAVEPOINT turn")
+            return
+        # Whoever took the key, it may have been after a look: with the savepoint goes the number of the turn.
+        await connection.execute("ROLLBACK TO SAVEPOINT turn")
+        row = new.row
+        if (outcome.name, outcome.digest, outcome.conversation) != (row.name, row.digest, row.conversation):
+            await self._add_turn(connection, keyless(new))
+
+    async def _take_turn(self, connection: Async, op: CreateOp) -> None:
+        """Number the run under its conversation's lock; the worker is locked before, as by whoever declares it dead."""
+        if op.owner is not None:
+            await self._ask(connection, _ALIVE, [op.owner])
+        row = op.new.row
+        values = [row.tenant, row.conversation, op.row.number]
+        [(turn, behind)] = await self._ask(connection, TAKE_TURN, values)
+        op.take_turn(turn, behind=bool(behind))
+
+    async def _ask(self, connection: Async, statement: str, values: Sequence[Any]) -> Sequence[Any]:
+        return await (await connection.execute(self._names(statement), values, binary=True)).fetchall()
 
     def write(self, connection: Plain, op: CommitOp) -> Any:
         """Do a commit inside a plain connection's transaction.
@@ -134,19 +184,21 @@ class Rich:
         (outcome,) = commit_outcomes([op], connection.execute(self._names(statement), values, binary=True).fetchall())
         if not isinstance(outcome, Committed):
             raise Refused(outcome)
-        for statement, given in self.statements(op):
+        for statement, given in self.statements(op, self._children(op)):
             connection.execute(self._names(statement), given)
         return outcome
 
-    def statements(self, op: CommitOp) -> list[Statement]:
+    def _children(self, op: CommitOp) -> list[CreateOp]:
+        return [CreateOp(child, self._take_number(), None, None) for child in op.change.children]
+
+    def statements(self, op: CommitOp, children: Sequence[CreateOp]) -> list[Statement]:
         """Return what a commit does beside its entries and its row, in order."""
         change, row = op.change, op.lease.row
         at = op.values[6]
         made: list[Statement] = []
         if change.blobs:
             made.append(blob_call(row, change.entries, change.blobs))
-        for child in change.children:
-            creation = CreateOp(child, self._take_number(), None, None)
+        for creation in children:
             made += [create_call([creation]), *_with_creation(creation)]
         if change.posts:
             made.append((POST, post_values(change.posts, at)))

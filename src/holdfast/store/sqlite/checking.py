@@ -7,6 +7,7 @@ import apsw
 from holdfast.core.errors import Damaged
 from holdfast.core.ids import id_text
 from holdfast.store.rows import read_post
+from holdfast.store.sqlite.conversing import astray
 from holdfast.store.sqlite.fetch import fetch
 
 _STRAY_KEYS: Final = """
@@ -31,6 +32,7 @@ def check(connection: apsw.Connection) -> list[str]:
     entries = fetch(connection, _STRAY_ENTRIES)
     posts = [(id_text(run), values) for run, *values in fetch(connection, _CONSUMED)]
     found += [f"entries of run number {number} have no row" for [number] in entries]
+    found += astray(connection)
     found += [f"key {key!r} of run {run} does not match the run's row" for key, run in keys]
     for run, values in posts:
         try:

@@ -10,10 +10,12 @@ from holdfast.store.bell import Bells, Word
 from holdfast.store.page import ending
 from holdfast.store.rows import Seal
 from holdfast.store.sqlite.beside import add_blobs, add_post, drop_chunks, move_budget
+from holdfast.store.sqlite.conversing import AT_ITS_TURN, close_turn, is_at_its_turn
 from holdfast.store.sqlite.creating import create
 from holdfast.store.sqlite.database import Db
 from holdfast.store.sqlite.limiting import free
-from holdfast.store.value import Commit, Committed, HeadMoved, InboxMoved, Lease, LeaseLost, Outcome
+from holdfast.store.start import keyless
+from holdfast.store.value import Commit, Committed, HeadMoved, InboxMoved, KeyTaken, Lease, LeaseLost, Outcome
 
 # The check and the write are one statement: a worker that lost its lease matches no row.
 _ADVANCE: Final = """
@@ -28,6 +30,9 @@ _CHANGE: Final = f"""
            inbox_sum = inbox_sum + min(inbox_seq, coalesce(?16, inbox_seq)) - seen_seq, owner = NULL
      WHERE number = ?6 AND owner = ?7 AND fence = ?8 AND last_seq = ?9 {_MATCHED}
 """
+_PLAIN: Final = {9: _ADVANCE, 11: _ADVANCE_MATCHED, 16: _CHANGE}
+_OF_TURN: Final = {values: statement + AT_ITS_TURN for values, statement in _PLAIN.items()}
+"""By how many values they have."""
 _CONSUME: Final = """
     UPDATE hf_posts SET consumed = ?1, guard = guard + ((?1 - coalesce(consumed, 0)) << 32) WHERE run = ?2 AND seq = ?3
 """
@@ -75,8 +80,8 @@ class CommitOp:
             if owner is None:
                 return LeaseLost()
             values = self._values = (*values[:6], owner, *values[7:])
-        sql = _CHANGE if len(values) == 16 else _ADVANCE if len(values) == 9 else _ADVANCE_MATCHED
-        db.cursor.execute(sql, values)
+        of_turn = self._lease.row.conversation is not None
+        db.cursor.execute((_OF_TURN if of_turn else _PLAIN)[len(values)], values)
         if db.connection.changes() != 1:
             return self._refusal(db)
         db.entries += self._entries
@@ -87,13 +92,18 @@ class CommitOp:
             add_blobs(db, self._lease.row, change.entries, change.blobs)
         if change.posts or change.consumed or change.children or change.budget or change.cursor or change.freed:
             self._apply_rest(db)
+        if of_turn and change.change is not None:
+            close_turn(db, self._lease.row, change.change.status, values[0])
         return Committed(values[0])
 
     def _apply_rest(self, db: Db) -> None:
         change, row = self._change, self._lease.row
         at = change.entries[-1].at if change.entries else row.updated_at
         for child in change.children:
-            create(db, child, None, at)
+            refused = isinstance(create(db, child, None, at), KeyTaken)
+            if refused and child.row.conversation is not None:
+                # What was said is not lost with the key.
+                create(db, keyless(child), None, at)
         for post in change.posts:
             # A post to a run that is damaged is lost with it; the sender's commit is not.
             with contextlib.suppress(Damaged):
@@ -120,6 +130,8 @@ class CommitOp:
             "SELECT owner, fence, last_seq, inbox_seq, control_seq FROM hf_runs WHERE number = ?", (lease.row.number,)
         )
         if not found or found[0][:2] != (self._values[6], lease.fence):
+            return LeaseLost()
+        if lease.row.conversation is not None and not is_at_its_turn(db, lease.row.number):
             return LeaseLost()
         _, _, last_seq, inbox_seq, control_seq = found[0]
         if last_seq != change.after:
@@ -148,5 +160,6 @@ class CommitOp:
             bells.told(self.run, step, self._lease.fence)  # it may ask again, and has no slot then
         for word in self._words:
             bells.tell(word)
-        if change.posts or change.children or (change.change is not None and not change.change.status.terminal):
+        resting = change.change is not None and (not ended or self._lease.row.conversation is not None)
+        if change.posts or change.children or resting:
             bells.ring(None)

@@ -7,25 +7,31 @@ from msgspec.structs import replace
 from holdfast.core.ids import WorkerId, id_bytes
 from holdfast.store.rows import FIXED, MOVING, first_row, fixed_of, guard, moving_of, seal
 from holdfast.store.sqlite.beside import add_blobs, move_budget
+from holdfast.store.sqlite.conversing import is_free, take_turn
 from holdfast.store.sqlite.database import Db
 from holdfast.store.sqlite.lookup import find_key, find_run
-from holdfast.store.value import Created, Existing, KeyTaken, Lease, NewRun, RunRow
+from holdfast.store.value import Busy, Created, Existing, KeyTaken, Lease, NewRun, RunRow
 
 _INSERT_RUN: Final = (
-    f"INSERT INTO hf_runs ({FIXED}, {MOVING}, owner, inbox_seq, control_seq, seen_seq, inbox_sum, guard) "
-    f"VALUES ({', '.join('?' * (FIXED.count(',') + MOVING.count(',') + 2))}, ?, 0, 0, 0, 0, ?)"
+    f"INSERT INTO hf_runs ({FIXED}, {MOVING}, owner, inbox_seq, control_seq, seen_seq, inbox_sum, behind, guard) "
+    f"VALUES ({', '.join('?' * (FIXED.count(',') + MOVING.count(',') + 2))}, ?, 0, 0, 0, 0, ?, ?)"
 )
 
 
-def create(db: Db, new: NewRun, worker: WorkerId | None, at: int) -> Created | Existing | KeyTaken:
+def create(db: Db, new: NewRun, worker: WorkerId | None, at: int) -> Created | Existing | KeyTaken | Busy:
     """Write a run and its first entry, unless its key is known."""
     wanted = new.row
     if wanted.key is not None:
         known = _known_key(db, wanted)
         if known is not None:
             return known
+    if new.if_idle and not is_free(db, wanted):
+        return Busy()
     number = wanted.number or db.take_number()
-    owner = db.worker_number(worker) if worker is not None else None
+    if wanted.conversation is not None:
+        wanted = take_turn(db, replace(wanted, number=number))
+        new = replace(new, row=wanted)
+    owner = db.worker_number(worker) if worker is not None and not wanted.behind else None
     row = first_row(new, number, claimed=owner is not None)
     insert_run(db, row, owner)
     if wanted.key is not None:
@@ -47,7 +53,7 @@ def create(db: Db, new: NewRun, worker: WorkerId | None, at: int) -> Created | E
 def insert_run(db: Db, row: RunRow, owner: int | None) -> None:
     """Write the row of a new run."""
     fixed, moving = fixed_of(row), moving_of(row)
-    db.rows(_INSERT_RUN, (*fixed, *moving, owner, guard(seal(fixed), moving)))
+    db.rows(_INSERT_RUN, (*fixed, *moving, owner, int(row.behind), guard(seal(fixed), moving)))
 
 
 def created(db: Db, new: NewRun, worker: WorkerId | None) -> Created | None:

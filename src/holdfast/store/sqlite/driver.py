@@ -20,7 +20,18 @@ from holdfast.store.bell import Bell, Bells, Word
 from holdfast.store.clock import Clock, system_clock
 from holdfast.store.protocol import Pending, Transaction
 from holdfast.store.rows import Seal, accounts_of, checked_secret, first_row
-from holdfast.store.sqlite import beside, checking, creating, deleting, enrolling, forking, guard, leasing, limiting
+from holdfast.store.sqlite import (
+    beside,
+    checking,
+    conversing,
+    creating,
+    deleting,
+    enrolling,
+    forking,
+    guard,
+    leasing,
+    limiting,
+)
 from holdfast.store.sqlite import worker as workers
 from holdfast.store.sqlite.commit import CommitOp
 from holdfast.store.sqlite.connection import connect, prepare, translated
@@ -34,8 +45,10 @@ from holdfast.store.sqlite.transacting import transact
 from holdfast.store.sqlite.writer import Do, Writer
 from holdfast.store.value import (
     BaseMoved,
+    Busy,
     Commit,
     Committed,
+    ConversationRow,
     Created,
     Deleted,
     Existing,
@@ -121,18 +134,20 @@ class SqliteStore:
 
     # Writing
 
-    async def create(self, new: NewRun, *, worker: WorkerId | None = None) -> Created | Existing | KeyTaken:
+    async def create(self, new: NewRun, *, worker: WorkerId | None = None) -> Created | Existing | KeyTaken | Busy:
         at = self._clock()
         op = Do(
             lambda db: creating.create(db, new, worker, at),
             rings=() if worker else (None,),
             settled=lambda db: creating.created(db, new, worker),
         )
-        done: Created | Existing | KeyTaken = await self._writer.submit(op)
+        done: Created | Existing | KeyTaken | Busy = await self._writer.submit(op)
         return done
 
     def create_soon(self, new: NewRun, *, worker: WorkerId) -> tuple[Lease, Pending[Created]] | None:
-        number = self._spare.take() if worker in self._numbers else None
+        # A turn's number is not known before its creation is under way.
+        able = worker in self._numbers and new.row.conversation is None
+        number = self._spare.take() if able else None
         if number is None:
             return None
         at = self._clock()
@@ -335,6 +350,19 @@ class SqliteStore:
 
     async def list(self, which: RunFilter) -> Sequence[RunRow]:
         return self._reader.runs(which)
+
+    async def conversation(self, tenant: str, conversation: str) -> ConversationRow | None:
+        with self._reader.one() as connection:
+            return conversing.conversation(connection, tenant, conversation)
+
+    async def turns(
+        self, tenant: str, conversation: str, *, after: int = 0, limit: int = limits.PAGE_ENTRIES
+    ) -> Sequence[RunRow]:
+        with self._reader.one() as connection:
+            return conversing.turns(connection, tenant, conversation, after, limit)
+
+    async def annotate(self, tenant: str, conversation: str, metadata: bytes) -> None:
+        await self._writer.submit(Do(lambda db: conversing.annotate(db, tenant, conversation, metadata)))
 
     async def blob(self, tenant: str, digest: str) -> bytes:
         return self._reader.blob(tenant, digest)

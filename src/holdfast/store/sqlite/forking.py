@@ -10,6 +10,7 @@ from holdfast.core.checksum import Share
 from holdfast.core.ids import RunId, id_bytes, id_text
 from holdfast.store.rows import first_row, fixed_of, guard, moving_of, seal
 from holdfast.store.sqlite.beside import add_post, move_budget
+from holdfast.store.sqlite.conversing import take_turn
 from holdfast.store.sqlite.creating import insert_run
 from holdfast.store.sqlite.database import Db
 from holdfast.store.sqlite.fetch import Row, fetch
@@ -48,7 +49,10 @@ def fork(db: Db, new: NewFork) -> Created | Existing | BaseMoved:
     if known:
         run = id_text(known[0][0])
         return Existing(run, find_run(db.cursor, run))
-    row = first_row(NewRun(row=new.row, first=new.first), db.take_number(), claimed=False)
+    wanted = replace(new.row, number=db.take_number())
+    if wanted.conversation is not None:
+        wanted = take_turn(db, wanted)
+    row = first_row(NewRun(row=wanted, first=new.first), wanted.number, claimed=False)
     if row.key is not None:
         _move_key(db, base, row)
     insert_run(db, row, None)

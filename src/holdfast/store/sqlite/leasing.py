@@ -22,6 +22,7 @@ from holdfast.store.rows import (
     read_row,
     seal,
 )
+from holdfast.store.sqlite.conversing import ANY_CALLS, MAY_BE_ASKED, call_turns, close_turn, returned
 from holdfast.store.sqlite.database import Db
 from holdfast.store.sqlite.fetch import fetch
 from holdfast.store.sqlite.lookup import BY_NUMBER, find_run
@@ -44,14 +45,14 @@ _WORDS: Final = """
 
 As bytes: a word that damage made unreadable must still lead to its run, which is set aside.
 """
-_SOUND_WORDS: Final = _WORDS.format(waits="r.due_at IS NOT NULL AND r.stalls <= 0")
-_SUSPECT_WORDS: Final = _WORDS.format(waits="r.due_at IS NOT NULL AND r.stalls > 0")
-_POSTED_WORDS: Final = _WORDS.format(waits="r.inbox_seq > r.seen_seq")
+_SOUND_WORDS: Final = _WORDS.format(waits="r.due_at IS NOT NULL AND r.stalls <= 0 AND r.behind = 0")
+_SUSPECT_WORDS: Final = _WORDS.format(waits="r.due_at IS NOT NULL AND r.stalls > 0 AND r.behind = 0")
+_POSTED_WORDS: Final = _WORDS.format(waits="r.inbox_seq > r.seen_seq AND r.behind = 0")
 _DUE: Final = (
     SELECT
     + """
     WHERE r.owner IS NULL AND r.due_at IS NOT NULL AND r.name = ?1 AND r.refused = CAST(?2 AS TEXT) AND r.due_at <= ?3
-      AND r.status IN ('queued', 'waiting') AND {} LIMIT ?4
+      AND r.behind = 0 AND r.status IN ('queued', 'waiting') AND {} LIMIT ?4
 """
 )
 _SOUND: Final = _DUE.format("r.stalls <= 0 ORDER BY r.due_at")
@@ -60,8 +61,8 @@ _SUSPECT: Final = _DUE.format("r.stalls > 0 ORDER BY r.stalls, r.due_at")
 _POSTED: Final = (
     SELECT
     + """
-    WHERE r.owner IS NULL AND r.inbox_seq > r.seen_seq AND r.name = ?1 AND r.refused = CAST(?2 AS TEXT)
-      AND r.status IN ('queued', 'waiting') AND (r.stalls > 0) = ?3 LIMIT ?4
+    WHERE r.owner IS NULL AND r.inbox_seq > r.seen_seq AND r.behind = 0 AND r.name = ?1
+      AND r.refused = CAST(?2 AS TEXT) AND r.status IN ('queued', 'waiting') AND (r.stalls > 0) = ?3 LIMIT ?4
 """
 )
 # What anybody may ask of a run wakes it wherever it rests, and whatever code it wants unless it was left to who has it.
@@ -70,7 +71,7 @@ _ASKED: Final = (
     + f"""
     WHERE r.owner IS NULL AND r.control_seq > r.seen_seq AND r.name IN (SELECT value FROM json_each(?1))
       AND r.inbox_seq > r.seen_seq AND (r.stalls > 0) = ?2 AND r.status NOT IN ('completed', 'failed', 'cancelled')
-      AND r.refused NOT LIKE '%{LEFT}'
+      AND r.refused NOT LIKE '%{LEFT}' AND {MAY_BE_ASKED}
     LIMIT ?3
 """
 )
@@ -96,18 +97,19 @@ STRETCH_END: Final = """
 # The rows of a stretch, in their own order, that the index which a claim or a release goes by does not have.
 LOST: Final = """
     SELECT number FROM (SELECT * FROM hf_runs NOT INDEXED WHERE number > ?1 ORDER BY number LIMIT ?2) r
-     WHERE owner IS NULL AND due_at IS NOT NULL AND stalls <= 0 AND NOT EXISTS (
+     WHERE owner IS NULL AND due_at IS NOT NULL AND stalls <= 0 AND behind = 0 AND NOT EXISTS (
            SELECT 1 FROM hf_runs i INDEXED BY hf_runs_due
             WHERE i.owner IS NULL AND i.name = r.name AND i.refused = r.refused AND i.due_at = r.due_at
-              AND i.stalls <= 0 AND i.number = r.number)
-        OR owner IS NULL AND due_at IS NOT NULL AND stalls > 0 AND NOT EXISTS (
+              AND i.stalls <= 0 AND i.behind = 0 AND i.number = r.number)
+        OR owner IS NULL AND due_at IS NOT NULL AND stalls > 0 AND behind = 0 AND NOT EXISTS (
            SELECT 1 FROM hf_runs i INDEXED BY hf_runs_suspect
-            WHERE i.owner IS NULL AND i.stalls > 0 AND i.name = r.name AND i.refused = r.refused
+            WHERE i.owner IS NULL AND i.stalls > 0 AND i.behind = 0 AND i.name = r.name AND i.refused = r.refused
               AND i.stalls = r.stalls AND i.due_at = r.due_at
               AND i.number = r.number)
-        OR owner IS NULL AND inbox_seq > seen_seq AND NOT EXISTS (
+        OR owner IS NULL AND inbox_seq > seen_seq AND behind = 0 AND NOT EXISTS (
            SELECT 1 FROM hf_runs i INDEXED BY hf_runs_posted
-            WHERE i.owner IS NULL AND i.inbox_seq > i.seen_seq AND i.name = r.name AND i.refused = r.refused
+            WHERE i.owner IS NULL AND i.inbox_seq > i.seen_seq AND i.behind = 0 AND i.name = r.name
+              AND i.refused = r.refused
               AND i.number = r.number)
         OR owner IS NULL AND control_seq > seen_seq AND NOT EXISTS (
            SELECT 1 FROM hf_runs i INDEXED BY hf_runs_asked
@@ -137,6 +139,7 @@ def claim(
     owner = db.worker_number(worker)
     if owner is None:
         return []
+    call_turns(db)
     if runs is None:
         found = _found(db.rows, serves, now, limit, suspicious=0)
         if suspects and len(found) < limit:
@@ -153,8 +156,8 @@ def claim(
         elif row.is_hopeless:
             tail = [StoredEntry(*values) for values in db.rows(_TAIL, (row.number, TAIL))]
             set_aside(db, row, no_progress(row, tail[::-1]))
-        else:
-            leases.append(_lease(db, row, worker, owner))
+        elif (ours := returned(db, row) if row.behind else row) is not None:
+            leases.append(_lease(db, ours, worker, owner))
     return leases
 
 
@@ -201,7 +204,9 @@ def _suspicion(values: tuple[Any, ...]) -> int:
 def anything_due(connection: apsw.Connection, serves: Mapping[str, str], now: int, suspects: bool) -> bool:
     """Say whether a claim would find something."""
     rows = partial(fetch, connection)
-    return any(_found(rows, serves, now, 1, suspicious=suspicious) for suspicious in range(1 + suspects))
+    return bool(rows(ANY_CALLS, ())) or any(
+        _found(rows, serves, now, 1, suspicious=suspicious) for suspicious in range(1 + suspects)
+    )
 
 
 def _may_claim(row: RunRow, serves: Mapping[str, str], now: int) -> bool:
@@ -209,7 +214,7 @@ def _may_claim(row: RunRow, serves: Mapping[str, str], now: int) -> bool:
         return True  # to be set aside
     if row.owner is None and row.is_controlled and not row.refused.endswith(LEFT):
         return row.name in serves
-    if row.owner is not None or row.status not in (Status.QUEUED, Status.WAITING):
+    if row.owner is not None or row.behind or row.status not in (Status.QUEUED, Status.WAITING):
         return False
     served = serves.get(row.name)
     due = row.due_at is not None and row.due_at <= now
@@ -230,6 +235,8 @@ def set_aside(db: Db, row: RunRow, reason: str) -> None:
     # A damaged row keeps its wrong CRC: what is damaged must stay visible.
     crc = None if row.damage else guard(seal(fixed_of(aside)), moving_of(aside))
     db.rows(_SET_ASIDE, (str(aside.status), reason, stalls, crc, row.number, row.inbox_seq))
+    if row.conversation is not None or row.damage:
+        close_turn(db, row, aside.status, row.last_seq)
 
 
 def reindex(db: Db) -> None:

@@ -168,6 +168,9 @@ class Reader:
             if value is not None:
                 where.append(f"r.{column} = ?")
                 values.append(value)
+        if which.conversation is not None:
+            where.append("r.tenant = ? AND r.conversation = ?")
+            values += which.conversation
         if which.owner is not None:
             where.append("r.owner = (SELECT number FROM hf_workers WHERE worker = ?) AND r.inbox_seq > r.seen_seq")
             values.append(which.owner)

@@ -8,6 +8,7 @@ from holdfast.store.clock import Clock
 from holdfast.store.protocol import Store
 from holdfast.testing.clock import MovingClock
 from holdfast.testing.contract.committing import CommitContract
+from holdfast.testing.contract.conversing import ConversationContract
 from holdfast.testing.contract.creating import CreateContract
 from holdfast.testing.contract.deleting import DeleteContract, SweepContract
 from holdfast.testing.contract.enrolling import VersionContract
@@ -40,11 +41,12 @@ class StoreContract(
     DeleteContract,
     SweepContract,
     ForkContract,
+    ConversationContract,
 ):
     """Everything that the engine, the feed and the client rely on in a store.
 
     Give your subclass an `open_store` fixture, and the methods that look behind the verbs: `remains`,
-    `damage_blob`, `budget_of` and `cursor_of`. The tests are async: pytest needs `anyio_mode = "auto"`.
+    `damage_blob`, `budget_of`, `cursor_of` and `unseat`. The tests are async: pytest needs `anyio_mode = "auto"`.
     """
 
     @pytest.fixture

@@ -232,7 +232,8 @@ class CommitContract:
         """A harness's resume handle moves with the turn that moved it, whichever run took the turn."""
         for turn, cursor in enumerate((b'"c1"', b'"c2"')):
             pen = Pen(store, await a_lease(store, conversation="chat", input=b"[%d]" % turn))
-            assert isinstance(await store.commit(pen.lease, pen.next("t", cursor=("native", cursor))), Committed)
+            over = pen.next("t", cursor=("native", cursor), change=RowChange(status=Status.COMPLETED))
+            assert await store.commit(pen.lease, over) == Committed(2)
         assert await self.cursor_of(store, TENANT, "chat") == ("native", b'"c2"')
 
     async def test_commits_of_one_run_stay_in_the_order_they_were_asked_for(self, store: Store) -> None:

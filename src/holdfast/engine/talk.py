@@ -1,0 +1,382 @@
+"""What a run says and is told, as messages of its journal: each has its place, and closes what it came of."""
+
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, Final
+from urllib.parse import unquote
+
+import msgspec
+from msgspec import Raw, Struct
+
+from holdfast.core import entry as e
+from holdfast.core.codec import NULL, Codec, digest, encode
+from holdfast.core.errors import Damaged, Diverged, InvalidValue, NotFound
+from holdfast.core.ids import RunId
+from holdfast.core.message import USER, Message, Part, Role, Text
+from holdfast.core.post import STEER, SteerBody
+from holdfast.core.status import Status
+from holdfast.core.stepkey import branch_of, encode_name
+from holdfast.core.transcript import PARTS, read_message
+from holdfast.engine.context import Context
+from holdfast.engine.drive import Drive
+from holdfast.engine.effects import Gate, StepCall
+from holdfast.engine.fanout import raised_first
+from holdfast.engine.function import Durable, StepCode
+from holdfast.engine.payload import store_value
+from holdfast.engine.resting import finish
+from holdfast.engine.verb import Child
+from holdfast.journal import replay as r
+from holdfast.store.history import earlier
+from holdfast.store.value import NewBlob
+
+Usage = dict[str, int | None]
+_MESSAGE: Final = "message"
+_CHILD: Final = "a child"
+_ANY: Final = Codec(Any)
+_TEXT: Final = Codec(str)
+
+
+class Speech(Struct, frozen=True):
+    """What a step came to, to be kept as a message."""
+
+    role: Role
+    parts: Sequence[Part]
+    native: Raw = NULL
+    provider: str = ""
+    model: str = ""
+    usage: Usage | None = None
+    blobs: Sequence[NewBlob] = ()
+    """Of values that the parts name."""
+    up_to: int | None = None
+    """Where it is no message, but the summary of all that stands up to this entry."""
+
+
+class Said(Struct, frozen=True):
+    """A message that stands in the journal: where, and what it says."""
+
+    seq: int
+    message: Message
+    inline: bool = True
+    """False when its parts stand in a blob."""
+
+
+Shape = Callable[[Any], Speech]
+"""Makes a message of what a step returned; what it is given was performed, so it may not fail."""
+Wasted = Callable[[BaseException], Usage | None]
+"""Says what a failed attempt took."""
+Draws = Callable[[], Mapping[str, int]]
+"""Says what an attempt may take of the run's budget, by channel."""
+
+
+class _Call(StepCall):
+    """A step whose result is a message."""
+
+    __slots__ = ("shape", "spent", "tells")
+
+    def __init__(self, drive: Drive, code: StepCode, keywords: dict[str, Any], key: str, digest: str) -> None:
+        super().__init__(drive, code, (), keywords, key, digest)
+        self.shape: Shape | None = None
+        self.spent: Wasted | None = None
+        self.tells: tuple[type[Exception], ...] = ()
+        """What it may raise that is a result all the same: it is shaped like one."""
+
+    async def answer(self, answer: r.Answer) -> Any:
+        if isinstance(answer, r.Spoken):
+            await self.drive.replayed()
+            return await _loaded(self.drive, answer.entry)
+        return await super().answer(answer)
+
+    async def _call(self, attempt: int) -> Any:
+        try:
+            return await super()._call(attempt)
+        except self.tells as told:
+            return told
+
+    def closed(self, value: Any, attempt: int) -> tuple[e.Entry, Sequence[NewBlob], Any]:
+        assert self.shape is not None
+        usage = self.usage
+        speech = self.shape(value)
+        if speech.usage is not None:
+            usage = {**(usage or {}), **speech.usage}
+        if speech.up_to is not None:
+            return self._compacted(speech, speech.up_to, attempt, usage)
+        entry, blobs, said = _written(self.drive, self.key, speech)
+        entry = msgspec.structs.replace(entry, attempt=attempt, usage=usage)
+        return entry, blobs, _Later(entry, said)
+
+    def _compacted(
+        self, speech: Speech, up_to: int, attempt: int, usage: Usage | None
+    ) -> tuple[e.Entry, Sequence[NewBlob], str]:
+        text = Message(speech.role, tuple(speech.parts)).text
+        raw, blob, blobs, summary = store_value(_TEXT, text, f"the summary of {self.key}", self.drive.secrets)
+        entry = e.HistoryCompacted(up_to=up_to, step=self.key, raw=raw, blob=blob, attempt=attempt, usage=usage)
+        return entry, blobs, summary
+
+    async def attempt(self, attempt: int) -> Any:
+        back = await super().attempt(attempt)
+        return back.said() if isinstance(back, _Later) else back
+
+    def wasted(self, error: BaseException) -> Usage | None:
+        spent = self.spent(error) if self.spent is not None else None
+        return {**(super().wasted(error) or {}), **(spent or {})} or None
+
+
+class _Later:
+    """A message whose number is known once it is written."""
+
+    __slots__ = ("_entry", "_message")
+
+    def __init__(self, entry: e.MessageAdded, message: Message) -> None:
+        self._entry, self._message = entry, message
+
+    def said(self) -> Said:
+        return Said(self._entry.seq, self._message, self._entry.blob is None)
+
+
+def _written(drive: Drive, key: str, speech: Speech) -> tuple[e.MessageAdded, Sequence[NewBlob], Message]:
+    """Return the entry of a message, the blobs that go with it, and the message as a replay will read it."""
+    raw, blob, blobs, parts = store_value(PARTS, list(speech.parts), f"the message of {key}", drive.secrets)
+    own = bytes(speech.native)
+    # The very default where there is none, so that the entry does not hold it.
+    native = NULL if own == bytes(NULL) else Raw(drive.secrets.redact(own))
+    entry = e.MessageAdded(
+        role=speech.role, step=key, raw=raw, blob=blob, native=native, provider=speech.provider, model=speech.model
+    )
+    return entry, (*speech.blobs, *blobs), Message(speech.role, tuple(parts), native, speech.provider)
+
+
+async def _loaded(drive: Drive, entry: e.MessageAdded) -> Said:
+    row = drive.lease.row
+    try:
+        body = await drive.answer(drive.store.blob(row.tenant, entry.blob.digest)) if entry.blob is not None else None
+        return Said(entry.seq, read_message(entry, body), entry.blob is None)
+    except (Damaged, NotFound, InvalidValue) as error:
+        raise drive.refuse(Damaged(run=row.run, seq=entry.seq, what=f"{entry.step}: {error}")) from error
+
+
+class Next(Struct, frozen=True):
+    """What is recorded next in a branch: its name, percent-encoded, and its kind."""
+
+    name: str
+    what: str
+    """`message` for what is closed by one; otherwise a step, a question, a child, branches and so on."""
+
+    def is_message(self, *names: str) -> bool:
+        """Say whether it is a message of one of these names."""
+        return self.what == _MESSAGE and self.name in names
+
+
+class Talk:
+    """The verbs of code that talks. What is recorded is never compared with how the code would ask for it now."""
+
+    def __init__(self, context: Context) -> None:
+        self._context, self._drive = context, context._drive
+
+    @property
+    def drive(self) -> Drive:
+        """What drives the run."""
+        return self._drive
+
+    def next(self) -> Next | None:
+        """Return what is recorded next in this branch; None where everything is new."""
+        branch = self._context._enter()
+        found = None if branch.past else self._drive.replay.next_answer(branch.path)
+        if found is None:
+            return None
+        key, what, answer = found
+        name = key.rpartition("/")[2].rpartition("#")[0]
+        return Next(name, _MESSAGE if isinstance(answer, r.Spoken) else what)
+
+    async def recorded(self) -> Said | None:
+        """Return the message that is recorded next in this branch, whatever it came of; None where none is."""
+        following = self.next()
+        if following is None or following.what != _MESSAGE:
+            return None
+        return await self._place(following.name, None, (), None)
+
+    async def say(
+        self, code: StepCode, keywords: dict[str, Any], shape: Shape, *, digest: str = "", spent: Wasted | None = None,
+        tells: tuple[type[Exception], ...] = (), draws: Draws | None = None, gate: Gate | None = None,
+    ) -> Any:  # fmt: skip
+        """Perform a step that ends with a message, and return that as `Said`.
+
+        A doubt that was ended by a word, or a transaction, closes the step with a value instead, which is returned.
+
+        Raises:
+            StepError: it failed, now or when it was first performed.
+            InDoubt: it may or may not have happened.
+        """
+        context, drive = self._context, self._drive
+        branch = context._enter()
+        key = branch.key(code.name, None)
+        if drive.cancel_asked:
+            await drive.cancelling.arrive(branch, key)
+        answer = r.FRESH if branch.past else context._ask(branch, key, None, "a step")
+        call = _Call(drive, code, keywords, key, digest)
+        call.shape, call.spent, call.tells = shape, spent, tells
+        call.draws, call.gate = draws, gate
+        branch.busy = True
+        try:
+            if drive.handing and answer is r.FRESH:
+                await drive.leave()
+            if drive.catching.pending and not isinstance(answer, r.CLOSED):
+                await drive.catching.arrive(key)
+            if drive.late and not isinstance(answer, r.CLOSED):
+                call.cancel_late()
+            return await call.answer(answer)
+        finally:
+            branch.busy = False
+            if drive.cancel_asked:
+                drive.cancelling.tell_soon()
+
+    async def put(
+        self, name: str, role: Role, parts: Sequence[Part], *, post: int | None = None, by: str | None = None,
+        blobs: Sequence[NewBlob] = (),
+    ) -> Said:  # fmt: skip
+        """Add a message that no step came to, once; return it."""
+        speech = Speech(role, parts, blobs=blobs)
+        return await self._place(encode_name(name), speech, () if post is None else (post,), by)
+
+    async def _place(self, name: str, speech: Speech | None, consumed: Sequence[int], by: str | None) -> Said:
+        context, drive = self._context, self._drive
+        branch = context._enter()
+        key = branch.key(name, None)
+        if drive.cancel_asked:
+            await drive.cancelling.arrive(branch, key)
+        answer = r.FRESH if branch.past else context._ask(branch, key, None, "a step")
+        if isinstance(answer, r.Spoken):
+            await drive.replayed()
+            return await _loaded(drive, answer.entry)
+        if answer is not r.FRESH or speech is None:
+            raise drive.refuse(Diverged(seq=0, recorded=f"{key!r} as something else", asked="it as a message"))
+        branch.busy = True
+        try:
+            if drive.handing:
+                await drive.leave()
+            if drive.catching.pending:
+                await drive.catching.arrive(key)
+            entry, blobs, message = _written(drive, key, speech)
+            entry = msgspec.structs.replace(entry, post=consumed[0] if consumed else None, by=by)
+            await drive.write(entry, blobs=blobs, consumed=consumed)
+            return _Later(entry, message).said()
+        finally:
+            branch.busy = False
+            if drive.cancel_asked:
+                drive.cancelling.tell_soon()
+
+    async def heard(self) -> list[Said]:
+        """Return what the run was told since this was last asked, each recorded where it was taken in."""
+        said: list[Said] = []
+        while (following := self.next()) is not None:
+            if not following.is_message(STEER):
+                return said
+            said.append(await self._place(STEER, None, (), None))
+        for post in await self._drive.waits.inbox.look():
+            if post.kind == STEER:
+                word = msgspec.json.decode(post.body, type=SteerBody)
+                said.append(await self.put(STEER, USER, [Text(word.text)], post=post.seq, by=word.by))
+        return said
+
+    async def each(self, calls: Sequence[Callable[[], Coroutine[Any, Any, Any]]], at_once: int) -> list[Any]:
+        """Let several go on beside each other, a bounded number at a time; return what they returned, in order.
+
+        Raises:
+            BaseException: what the first that failed raised, once all have ended.
+        """
+        context, drive = self._context, self._drive
+        branch = context._enter()
+        if drive.cancel_asked:
+            await drive.cancelling.arrive(branch, branch.next_set("gather"))
+        branch.busy = True
+        try:
+            return raised_first(*await context._branches.each(branch, calls, at_once))
+        finally:
+            branch.busy = False
+
+    async def child(self, what: Durable[Any, ...], arguments: dict[str, Any]) -> Any:
+        """Start a child, and return its result.
+
+        Raises:
+            InvalidInput: it does not take these arguments.
+            RunError: it failed or was cancelled.
+        """
+        body = what.encode_input(arguments)
+        async with self._context._verb(_CHILD, what.name, Raw(body)) as verb:
+            child = await verb.spawn(what, body, {}, None)
+        return await self._result(what, verb.key, child)
+
+    async def same_child(self, what: Durable[Any, ...] | None, read: Callable[[], dict[str, Any]]) -> Any:
+        """Return the result of the child that is recorded next, whatever has become of its code and its name.
+
+        `read` returns arguments for `what`; it is called only where a fork spawns one of its own instead.
+
+        Raises:
+            RunError: it failed or was cancelled.
+            NotFound: one was to be spawned, and there is no code for it; or that could not be done before.
+        """
+        drive, following = self._drive, self.next()
+        assert following is not None
+        name = unquote(following.name)
+        verb = self._context._verb(_CHILD, name, None)
+        verb.lenient = True
+        async with verb:
+            child = verb.spawned()
+            if child is not None and what is not None:
+                drive.on_spawn(what, child)
+            elif child is None:
+                if what is None or drive.replay.peek(branch_of(verb.key)) is not None:
+                    raise NotFound(f"the code of {name}")
+                body = what.encode_input(read())
+                verb.digest = digest(Raw(body), f"the input of {verb.key}")
+                child = await verb.spawn(what, body, {}, None)
+        return await self._result(what, verb.key, child)
+
+    async def _result(self, what: Durable[Any, ...] | None, step: str, child: RunId) -> Any:
+        """Return a child's result, as plain data where it is not what its code returns now."""
+        value: Any = await Child(self._context._verb, self._drive, child, step, _ANY).result()
+        try:
+            return what.result.decode(encode(value)) if what is not None else value
+        except InvalidValue:
+            return value
+
+    async def earlier(self) -> list[Message]:
+        """Return what was said in the conversation before this turn.
+
+        Raises:
+            Damaged: a turn before it cannot be read; the run is refused for it.
+        """
+        row = self._drive.lease.row
+        if row.conversation is None:
+            return []
+        try:
+            return await self._drive.answer(earlier(self._drive.store, row.tenant, row.conversation, row.turn))
+        except (Damaged, NotFound, InvalidValue) as error:
+            raise self._drive.refuse(Damaged(run=row.run, seq=None, what=f"its conversation: {error}")) from error
+
+    async def end(self, said: Said, value: Any, codec: Codec) -> bool:
+        """End the run with a result; False when the run was told something before that, and shall go on.
+
+        A result that is the text of the message is not stored again. The code has nothing left to do but to return.
+        """
+        drive = self._drive
+        if drive.cancel_asked:
+            return True  # what it says does not matter any more
+        try:
+            drive.replay.finish()
+        except Diverged as diverged:
+            raise drive.refuse(diverged) from None
+        if said.inline and isinstance(value, str) and value == said.message.text:
+            entry = e.RunFinished(status=Status.COMPLETED, said=said.seq)
+            result, blobs = Raw(msgspec.json.encode(value)), ()  # type: Raw | None, Sequence[NewBlob]
+        else:
+            raw, blob, blobs, _ = store_value(codec, value, "the result", drive.secrets)
+            entry, result = e.RunFinished(status=Status.COMPLETED, raw=raw, blob=blob), None
+        drive.over = await finish(drive, entry, blobs, result=result, unless=self._is_told)
+        return drive.over
+
+    async def is_told(self) -> bool:
+        """Say whether something waits that the run was told and has not taken in."""
+        await self._drive.waits.inbox.look()
+        return self._is_told()
+
+    def _is_told(self) -> bool:
+        return any(post.kind == STEER for post in self._drive.waits.inbox.waiting)
