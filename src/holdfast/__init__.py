@@ -4,6 +4,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from holdfast import events
+from holdfast.agent.agent import Agent
+from holdfast.agent.tool import tool
+from holdfast.client.conversation import Conversation
 from holdfast.client.protocol import Client, RunInfo
 from holdfast.client.run import Run
 from holdfast.core.budget import Budget
@@ -19,6 +22,7 @@ from holdfast.core.errors import (
     ToolError,
 )
 from holdfast.core.limit import Limit
+from holdfast.core.release import RELEASE
 from holdfast.core.retry import Retry
 from holdfast.core.signal import Decision, Signal
 from holdfast.core.status import NOT_DONE, Effect, NotDone, Status
@@ -33,19 +37,23 @@ from holdfast.store.protocol import Transaction
 from holdfast.stream.event import Event
 
 if TYPE_CHECKING:
+    from holdfast import mcp as mcp
+    from holdfast import models as models
+    from holdfast import server as server
     from holdfast import testing as testing
 else:
 
     def __getattr__(name: str) -> object:
-        if name == "testing":  # what programs do not need, they do not load
-            return import_module("holdfast.testing")
+        if name in ("mcp", "models", "server", "testing"):  # what programs do not need, they do not load
+            return import_module(f"holdfast.{name}")
         raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
 
 
-__version__ = "0.1.0"
+__version__ = RELEASE
 
 __all__ = [
     "NOT_DONE",
+    "Agent",
     "App",
     "Budget",
     "BudgetExceeded",
@@ -53,6 +61,7 @@ __all__ = [
     "Client",
     "Conflict",
     "Context",
+    "Conversation",
     "Decision",
     "Diverged",
     "Durable",
@@ -79,8 +88,9 @@ __all__ = [
     "open",
     "run",
     "step",
+    "tool",
 ]
 
 
 def __dir__() -> list[str]:
-    return sorted([*__all__, "__version__", "testing"])
+    return sorted([*__all__, "__version__", "mcp", "models", "server", "testing"])

@@ -6,12 +6,17 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, suppress
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar, TypeVarTuple, overload
 
+from msgspec import Raw
+
+from holdfast.client.conversation import Conversation
 from holdfast.client.held import left_by
 from holdfast.client.local import LocalClient
 from holdfast.client.protocol import CallbackInfo, Client, Collected, Ending, Finding, Question, Retention, RunSummary
 from holdfast.client.run import Run
+from holdfast.client.starting import Begun, FunctionInfo, ParameterInfo, Starter
 from holdfast.core import limits
 from holdfast.core.budget import Budget, checked_budget
 from holdfast.core.codec import Codec
@@ -36,6 +41,7 @@ from holdfast.engine.lock import is_held
 from holdfast.engine.log import Log
 from holdfast.engine.payload import Secrets
 from holdfast.engine.refusing import by_place, refuse_plain
+from holdfast.engine.starting import complete, find_function, read_input, startable, type_of
 from holdfast.engine.surroundings import Surroundings
 from holdfast.engine.worker import Worker
 from holdfast.store.protocol import Store
@@ -133,6 +139,11 @@ class Runtime:
         return self._client
 
     @property
+    def starter(self) -> Starter:
+        """The functions of this runtime's app, to be started by name."""
+        return _ByName(self, self._app)
+
+    @property
     def worker_id(self) -> str | None:
         """Under which name this process works now; None when it does not."""
         return self._worker.id if self._worker is not None else None
@@ -192,11 +203,12 @@ class Runtime:
         delay: float | timedelta | None = None,
         pin: bool = False,
         budget: Budget | None = None,
+        conversation: str | None = None,
     ) -> Run[R]:
         """Start a run, or find the one that `key` belongs to: same key, same run.
 
-        With a `budget` it rests once that is used up. With `pin` only code of the same version drives it, whatever is
-        deployed meanwhile.
+        With a `conversation` it is the next turn of it, and waits for those before. With a `budget` it rests once that
+        is used up. With `pin` only code of the same version drives it, whatever is deployed meanwhile.
 
         Raises:
             Conflict: the key was used with another function or input.
@@ -205,7 +217,14 @@ class Runtime:
         refuse_plain("runtime.start", what)
         assert isinstance(what, Durable)
         return await self.start_named(
-            what, what.bind(args), key=key, labels=labels, delay=delay, pin=pin, budget=budget
+            what,
+            what.bind(args),
+            key=key,
+            labels=labels,
+            delay=delay,
+            pin=pin,
+            budget=budget,
+            conversation=conversation,
         )
 
     async def start_named(
@@ -219,6 +238,8 @@ class Runtime:
         delay: float | timedelta | None = None,
         pin: bool = False,
         budget: Budget | None = None,
+        conversation: str | None = None,
+        if_idle: bool = False,
     ) -> Run[R]:
         """Do as `start`, with the arguments by name; any that has a default may be left out."""
         self._app.add(what)
@@ -234,19 +255,37 @@ class Runtime:
             key=join_key(key) if key is not None else None,
             code=self._app.code(what),
             place=(worker.versions.of(what.name).place or 0) if worker is not None else 0,
-            pin=bool(pin),
+            pin=bool(pin) or what.pin,
             labels=secrets.redact_labels(labels) if labels else {},
             delay_seconds=checked_seconds("delay=", delay) if delay is not None else 0.0,
-            budget=checked_budget(budget),
+            budget=checked_budget(budget) or what.budget,
+            conversation=conversation,
         )
         if worker is not None and not start.delay_seconds and (worker.has_room or await worker.finds_room()):
             with worker.place() as take:
-                run = await self._client.start(start, worker=worker.id, take=take)
+                begun = await self._client.begin(start, worker=worker.id, take=take, if_idle=if_idle)
         else:
-            run = await self._client.start(start)
+            begun = await self._client.begin(start, if_idle=if_idle)
         if worker is not None:
-            worker.add_run(run)
-        return Run(self._client, run, codec)
+            worker.add_run(begun.run)
+        return Run(self._client, begun.run, codec, created=begun.created)
+
+    def conversation(self, conversation: str, agent: Durable[R, [str]]) -> Conversation[R]:
+        """Return a durable chat with an agent, by its id; it begins with the first message.
+
+        The agent may be any durable function of one text. Other processes may send to it at the same time: its turns
+        are taken one at a time, in the order in which they came.
+        """
+        refuse_plain("runtime.conversation", agent)
+        begin = partial(self._turn, agent, conversation)
+        return Conversation(self._store, self._client, conversation, begin, agent.result, (agent.name, *agent.aliases))
+
+    async def _turn(
+        self, agent: Durable[R, [str]], conversation: str, text: str, *, key: str | None, if_idle: bool
+    ) -> Run[R]:
+        return await self.start_named(
+            agent, agent.bind((text,)), key=key, conversation=conversation, if_idle=if_idle
+        )  # fmt: skip
 
     @by_place("runtime.run")
     async def run(
@@ -460,6 +499,41 @@ class Runtime:
                 await self._closing.aclose()
             finally:
                 await self._store.close()
+
+
+class _ByName:
+    """Starts runs of an app's functions by name."""
+
+    def __init__(self, runtime: Runtime, app: App) -> None:
+        self._runtime, self._app = runtime, app
+
+    def functions(self) -> Sequence[FunctionInfo]:
+        return [
+            FunctionInfo(
+                name=part.name,
+                version=self._app.code(part),
+                parameters=[
+                    ParameterInfo(name=each.name, type=type_of(each), required=each.default is each.empty)
+                    for each in part.parameters
+                ],
+            )
+            for part in startable(self._app)
+        ]
+
+    def conversation(self, conversation: str, name: str | None) -> Conversation[Any]:
+        if name is not None:
+            return self._runtime.conversation(conversation, find_function(self._app, name))
+        return Conversation(self._runtime._store, self._runtime._client, conversation, _say_nothing)
+
+    async def start(self, name: str, input: Raw | bytes | None, **options: Any) -> Begun:
+        function = find_function(self._app, name)
+        named = read_input(function, input, "input") if input is not None else complete(function, {})
+        run = await self._runtime.start_named(function, named, **options)
+        return Begun(run=run.id, created=run.created)
+
+
+async def _say_nothing(text: str, *, key: str | None, if_idle: bool) -> Run[Any]:
+    raise Misuse("nobody was named who answers in this conversation: it can only be read")
 
 
 class Opening:

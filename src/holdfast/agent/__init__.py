@@ -1,1 +1,1 @@
-"""An LLM agent as ordinary durable code; nothing is here yet."""
+"""An LLM agent as ordinary durable code."""

@@ -1,0 +1,65 @@
+"""What a generation may cost before it is made: an estimate that is set aside, by a rule that anybody can work out."""
+
+import os
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.agent.model import Model, Request
+from holdfast.core.budget import CALLS, TOKENS, USD
+from holdfast.core.errors import UnknownPrice
+from holdfast.core.message import Usage
+
+BYTES_PER_TOKEN: Final = 3
+"""Of the request as JSON: fewer than text has, since tool schemas and other scripts have fewer."""
+ANSWER_TOKENS: Final = 8192
+"""How long an answer is taken to be at most where the settings do not say: as long as a provider is told then."""
+_MOST: Final = ("max_tokens", "max_completion_tokens", "max_output_tokens")
+
+
+class Cost:
+    """What one generation is estimated at; worked out when it is asked for, and once."""
+
+    def __init__(self, model: Model, request: Callable[[], Request]) -> None:
+        self._model, self._request = model, request
+
+    @cached_property
+    def _parts(self) -> tuple[int, int]:
+        request = self._request()
+        prompt = -(-len(msgspec.json.encode(request)) // BYTES_PER_TOKEN)
+        return prompt, answer_tokens(request.settings)
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens it takes at most: the prompt's bytes divided by three, and the longest answer."""
+        return sum(self._parts)
+
+    def draws(self, *, priced: bool) -> Mapping[str, int]:
+        """Return what is set aside for an attempt, by channel; its price only where a budget limits that.
+
+        Raises:
+            UnknownPrice: nobody knows the model's price, and the setting does not allow that.
+        """
+        draws = {CALLS: 1, TOKENS: self.tokens}
+        if priced:
+            prompt, answer = self._parts
+            cost = price_of(self._model, Usage(input=prompt, output=answer))
+            if cost is None and os.environ.get("HOLDFAST_UNPRICED") != "allow":
+                raise UnknownPrice(model=self._model.name)
+            draws[USD] = cost or 0
+        return draws
+
+
+def answer_tokens(settings: Mapping[str, Any]) -> int:
+    """Return how many tokens an answer has at most."""
+    given = next((settings[name] for name in _MOST if isinstance(settings.get(name), int)), ANSWER_TOKENS)
+    return max(1, int(given))
+
+
+def price_of(model: Model, usage: Usage) -> int | None:
+    """Return what so much costs, in nano-USD; None where nobody knows. A model that knows has `cost_of`."""
+    cost_of = getattr(model, "cost_of", None)
+    cost = cost_of(usage) if cost_of is not None else None
+    return cost if isinstance(cost, int) else None

@@ -1,0 +1,199 @@
+"""One turn of an agent as a fold over messages: the model is asked and its calls answered, until it has said all."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote
+
+from holdfast.agent.answering import Answering
+from holdfast.agent.compaction import COMPACT
+from holdfast.agent.generating import Generating
+from holdfast.agent.hooking import Hooking
+from holdfast.agent.output import ask_again
+from holdfast.agent.reader import Misread
+from holdfast.agent.tool import FoundTool, Tool
+from holdfast.core.errors import Misuse, OutputInvalid, StepError, TurnLimit
+from holdfast.core.message import TOOL, USER, Message, Text, ToolCall
+from holdfast.core.transcript import summary_message
+from holdfast.engine.context import Context
+from holdfast.engine.talk import Next, Said, Talk
+
+if TYPE_CHECKING:
+    from holdfast.agent.agent import Agent
+
+_TOOLS: Final = "tools "
+"""How the names of steps begin that ask a toolset for its tools."""
+_AGAIN: Final = "again"
+"""The name of the message that asks for another answer."""
+
+
+class Turn:
+    """A turn under way: what was said so far, and what may still be asked."""
+
+    def __init__(self, agent: "Agent[Any]", context: Context) -> None:
+        self._agent, self._context, self._talk = agent, context, Talk(context)
+        if self._talk.drive.function is not agent:
+            raise Misuse(f"an agent's turn is a run of its own: use ctx.run({agent.name}, message)")
+        self._messages: list[Message] = []
+        self._asked = 0
+        """How often the model was."""
+        self._failed_to_compact = False
+        self._wrong = 0
+        """How many answers had not the form that was asked for."""
+
+    async def take(self, message: str) -> Any:
+        """Return the agent's answer to a message.
+
+        Raises:
+            TurnLimit: the model was asked as often as it may be.
+            OutputInvalid: its answers have not the form that was asked for.
+            StepError: it did not answer.
+        """
+        self._hooking = Hooking(self._agent.hooks, self._context, self._talk, message)
+        try:
+            return await self._take(message)
+        except Exception as error:
+            await self._hooking.fail(error)
+            raise
+
+    async def _take(self, message: str) -> Any:
+        talk, agent = self._talk, self._agent
+        self._messages = [*await talk.earlier(), Message(USER, (Text(message),))]
+        tools = await self._tools()
+        generating = await self._prepare(tools)
+        answering = Answering(self._context, talk, tools, agent.approval_expires)
+        while True:
+            await self._compact(generating)
+            self._messages += [said.message for said in await talk.heard()]
+            said = await self._generate(generating)
+            if said.message.calls:
+                await self._answer(answering, said.message.calls)
+            elif talk.next() is not None and not self._hooking.follows():
+                # It went on from here: it was asked for another answer, or told something before the run ended.
+                await self._replay_again()
+            else:
+                done, value = await self._finish(said)
+                if done:
+                    return value
+
+    async def _tools(self) -> Mapping[str, Tool[..., Any]]:
+        """Return what the model may call: the agent's own tools, and those that its toolsets had when they were asked.
+
+        A toolset is asked once in a run, before anything else. One that came to the agent later is not asked any more.
+        """
+        agent, talk = self._agent, self._talk
+        tools, missing = dict(agent.tools), dict(agent.toolsets)
+        while missing or _is_toolset(talk.next()):
+            following = talk.next()
+            if following is not None and not _is_toolset(following):
+                break
+            name = next(iter(missing)) if following is None else unquote(following.name).removeprefix(_TOOLS)
+            toolset = missing.pop(name, None)
+            found = await self._context.step(
+                _nothing if toolset is None else toolset.find, name=f"{_TOOLS}{name}", returns=list[FoundTool],
+                retry=agent.retry, on_input_change="keep",
+            )  # fmt: skip
+            if toolset is not None:
+                for one in found:
+                    tools.setdefault(one.name, toolset.make(one))
+        return tools
+
+    async def _prepare(self, tools: Mapping[str, Tool[..., Any]]) -> Generating:
+        agent = self._agent
+        return Generating(
+            model=await agent.find_model(),
+            instructions=await agent.instructions_for(self._context, self._talk),
+            tools=[tool.spec for tool in tools.values()],
+            output=agent.output.schema,
+            settings=agent.settings,
+            retry=agent.retry,
+        )
+
+    async def _compact(self, generating: Generating) -> None:
+        """Let a summary stand for what was said, once that is too long; what is no summary changes nothing.
+
+        Before the first generation of a turn that is what was said in earlier ones; later it is all.
+        """
+        agent, talk = self._agent, self._talk
+        following = talk.next()
+        wanted = following is None and self._is_long(generating) and not self._failed_to_compact
+        if not wanted and (following is None or following.name != COMPACT):
+            return
+        replaced, kept = (self._messages[:-1], self._messages[-1:]) if self._asked == 0 else (self._messages, [])
+        up_to = 0 if self._asked == 0 else talk.drive.journal.seq
+        try:
+            summary = await generating.summarise(talk, replaced, up_to)
+        except StepError as error:
+            self._failed_to_compact = True
+            self._context.log.warning("a summary was refused", agent=agent.name, why=error.message)
+            return
+        self._messages = [summary_message(summary), *kept]
+
+    def _is_long(self, generating: Generating) -> bool:
+        limit = self._agent.compact_after
+        return limit is not None and len(self._messages) > 2 and generating.tokens(self._messages) > limit
+
+    async def _generate(self, generating: Generating) -> Said:
+        agent = self._agent
+        if self._hooking.has_failed():
+            raise TurnLimit(agent=agent.name, limit=self._asked)  # as it did, whatever the limit is now
+        if self._asked >= agent.turn_limit and self._talk.next() is None:
+            raise TurnLimit(agent=agent.name, limit=agent.turn_limit)
+        self._asked += 1
+        said = await generating.generate(self._talk, self._messages)
+        self._messages.append(said.message)
+        return said
+
+    async def _answer(self, answering: Answering, calls: Sequence[ToolCall]) -> None:
+        """Answer every call before anything else is sent; the results stand in the order of the calls."""
+        results = await self._talk.each([partial(answering.answer, call) for call in calls], self._agent.tool_limit)
+        self._messages.append(Message(TOOL, tuple(results)))
+
+    async def _finish(self, said: Said) -> tuple[bool, Any]:
+        """End the turn with an answer; False where another is asked for, or something came up before the end."""
+        agent, wrong = self._agent, None
+        try:
+            value = agent.output.read(said.message.text)
+        except Misread as error:
+            if not self._hooking.follows():
+                await self._ask_again(str(error))
+                return False, None
+            # It had the form that was asked for then, or was refused for good: it is not asked for again.
+            value, wrong = said.message.text, self._invalid(str(error))
+        if self._talk.next() is None and self._hooking.acts and await self._talk.is_told():
+            return False, None  # what hooks are told is kept elsewhere: only an answer that is the last is theirs
+        value, codec = await self._hooking.complete(value, agent.output.codec, wrong)
+        if self._hooking.has_failed():
+            raise self._invalid("it was refused")
+        if self._talk.next() is not None:
+            await self._replay_again()  # it was told something before the run ended
+            return False, None
+        return await self._talk.end(said, value, codec), value
+
+    def _invalid(self, wrong: str) -> OutputInvalid:
+        return OutputInvalid(agent=self._agent.name, wrong=wrong, asked=self._wrong + 1)
+
+    async def _ask_again(self, wrong: str) -> None:
+        agent = self._agent
+        self._wrong += 1
+        if self._wrong > agent.output_limit:
+            raise OutputInvalid(agent=agent.name, wrong=wrong, asked=self._wrong)
+        again = await self._talk.put(_AGAIN, USER, [Text(ask_again(wrong))])
+        self._messages.append(again.message)
+
+    async def _replay_again(self) -> None:
+        following = self._talk.next()
+        if following is not None and following.is_message(_AGAIN):
+            self._wrong += 1
+            again = await self._talk.recorded()
+            assert again is not None
+            self._messages.append(again.message)
+
+
+def _is_toolset(following: Next | None) -> bool:
+    return following is not None and unquote(following.name).startswith(_TOOLS)
+
+
+async def _nothing() -> list[FoundTool]:
+    """Stand for a toolset that the agent has no more; what it had is recorded."""
+    return []
