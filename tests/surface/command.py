@@ -146,6 +146,11 @@ class Started:
                 assert read, f"it ended without saying {text!r}: {self._said}"
                 self._said[on] += read
 
+    def read_line(self) -> str:
+        """Return the first line that it prints."""
+        self.wait_for("\n", on="out")
+        return self._said["out"].partition(b"\n")[0].decode()
+
     def end(self, number: int | None = None) -> Ran:
         """Send a signal, if any, and return how it ended."""
         if number is not None:

@@ -53,7 +53,11 @@ def test_a_raise_says_what_it_gave_and_who_asked(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [("steps",), ("steps=",), ("steps=-1",), ("steps=1", "steps=2"), ("tokens=5",), ("deadline=soon",), ()]
+    "words",
+    [
+        ("steps",), ("steps=",), ("steps=-1",), ("steps=1", "steps=2"), ("gold=5",), ("usd=much",), ("deadline=soon",),
+        (),
+    ],
 )  # fmt: skip
 def test_what_is_no_budget_is_a_slip_of_usage(shell: Shell, words: tuple[str, ...]) -> None:
     """It is refused before there is a run, and before one is touched."""
@@ -138,3 +142,16 @@ def test_one_more_step_is_one(shell: Shell) -> None:
     run = used_up(shell)
     shell("raise", run, "steps=1", "--by", "ann")
     assert "+ 1 more step, by ann" in shell("run", "program.py:count", "1", "5", "--key", "k").err
+
+
+def test_money_and_tokens_are_shown_and_raised_as_people_write_them(shell: Shell) -> None:
+    """Dollars are read and told exactly, and every channel has its own word."""
+    ran = shell("run", "program.py:count", "1", "5", "--key", "k", "--budget", "steps=2,usd=0.50,tokens=9000,calls=3")
+    assert ran.status == 1
+    assert shell("raise", "k", "usd=0.125", "tokens=1000", "steps=9", "--json").value["usd"] == "0.125"
+    assert shell("run", "program.py:count", "1", "5", "--key", "k").value == 6
+    drawn = shell("show", "--key", "k").out
+    for said in ("$0.625 of $0.625 left", "10,000 of 10,000 tokens left", "3 of 3 calls left", "$0.125 more"):
+        assert said in drawn
+    known = shell("show", "--key", "k", "--json").value["budget"]
+    assert known["usd"] == {"total": 0.625, "free": 0.625, "reserved": 0.0, "spent": 0.0}

@@ -106,6 +106,21 @@ def test_a_signal_with_the_same_key_is_sent_once(waiting: Shell) -> None:
     assert waiting("run", "waiting.py:rent", "boat", "--key", "k").value == "1 paid"
 
 
+def test_a_word_to_a_run_is_told_once_and_refused_when_it_has_ended(waiting: Shell) -> None:
+    """`steer` puts the word into the inbox under its key, and a run that has ended is a conflict."""
+    run = rented(waiting)
+    told = [waiting("steer", run[:13], text, "--key", "w", "--by", "ann", "--json") for text in ("Left!", "Right!")]
+    assert [ran.value["before"] for ran in told] == [False, True]
+    assert told[0].value == {
+        "run": run, "text": "Left!", "key": "w", "by": "ann", "worker": False, "before": False,
+    }  # fmt: skip
+    assert "was told before" in waiting("steer", run, "Left!", "--key", "w").err
+    assert waiting("steer", run, "").status == 2
+    waiting("cancel", run)
+    assert waiting("run", "waiting.py:rent", "boat", "--key", "k").status == 1
+    assert waiting("steer", run, "Too late").status == 4
+
+
 def test_a_signal_that_says_nothing_clear_is_refused(waiting: Shell) -> None:
     """Text without quotes is not JSON, an empty name is none, and a run that is not there gets nothing."""
     run = rented(waiting)

@@ -91,7 +91,8 @@ def test_a_token_that_is_unknown_or_past_its_time_is_refused(calling: Shell) -> 
     token = token_of(calling)
     late = calling("answer", "--token", token, "--value", "5", "--json")
     assert (late.status, late.error["code"]) == (4, "expired")
-    assert calling("answer", "--token", token[:-1] + "x", "--value", "5").status == 3
+    other = token[:-1] + ("y" if token.endswith("x") else "x")
+    assert calling("answer", "--token", other, "--value", "5").status == 3
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,9 @@ from msgspec import Raw
 from holdfast.cli.target import Function
 from holdfast.core.codec import encode
 from holdfast.core.errors import InvalidInput, InvalidValue
-from holdfast.core.plural import counted, given, listed
+from holdfast.core.plural import counted, given
 from holdfast.engine.form import written
+from holdfast.engine.starting import complete
 
 
 def read_arguments(function: Function, texts: Sequence[str]) -> dict[str, Any]:
@@ -29,7 +30,7 @@ def read_arguments(function: Function, texts: Sequence[str]) -> dict[str, Any]:
     named = {
         parameter.name: _argument(function, parameter, text) for parameter, text in zip(parameters, texts, strict=False)
     }
-    return _complete(function, named)
+    return complete(function, named)
 
 
 def _argument(function: Function, parameter: inspect.Parameter, text: str) -> Any:
@@ -48,41 +49,6 @@ def _argument(function: Function, parameter: inspect.Parameter, text: str) -> An
     refused = _refused(function, f"{text!r} does not fit the parameter {written(parameter)}: {why}")
     refused.hint += _by_name(function, text)
     raise refused
-
-
-def read_input(function: Function, text: str) -> dict[str, Any]:
-    """Return named arguments from one JSON value: an object of them, or the bare value of a single parameter.
-
-    Raises:
-        InvalidInput: it is not JSON, or does not fit the function.
-    """
-    try:
-        value = msgspec.json.decode(text)
-    except msgspec.MsgspecError as error:
-        raise _refused(function, f"--input is not JSON: {error}") from None
-    given, names = value, [parameter.name for parameter in function.parameters]
-    if len(names) == 1 and not (isinstance(value, dict) and names[0] in value):
-        value = {names[0]: value}
-    if not isinstance(value, dict):
-        raise _refused(function, f"--input must be an object: {function.name} takes {len(names)} named arguments")
-    try:
-        return _complete(function, function.decode_input(msgspec.json.encode(value)))
-    except InvalidValue as error:
-        raise _refused(function, _unknown(function, given) or str(error)) from None
-
-
-def _unknown(function: Function, given: Any) -> str:
-    """Return that an object names what is no parameter, where that is what was given."""
-    names = {parameter.name for parameter in function.parameters}
-    unknown = [name for name in given if name not in names] if isinstance(given, dict) else []
-    return f"{function.name} has no {listed('parameter', unknown)}" if unknown else ""
-
-
-def _complete(function: Function, named: dict[str, Any]) -> dict[str, Any]:
-    missing = [p.name for p in function.parameters if p.default is p.empty and p.name not in named]
-    if missing:
-        raise _refused(function, f"{function.name} misses its {listed('argument', missing)}")
-    return named
 
 
 def example_of(function: Function) -> list[str] | None:

@@ -1,7 +1,8 @@
-"""`holdfast raise`, and a budget as people write it: steps=100,deadline=2h."""
+"""`holdfast raise`, and a budget as people write it: steps=100,usd=0.50,deadline=2h."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 import click
@@ -9,11 +10,13 @@ import click
 from holdfast.cli.control import asker_option, open_run, reason_option, tell
 from holdfast.cli.options import common, run_argument
 from holdfast.cli.saying import by as by_whom
+from holdfast.cli.saying import more_of
 from holdfast.cli.store import open_client
 from holdfast.cli.surface import Surface
 from holdfast.cli.wording import seconds_of
 from holdfast.client.protocol import RunInfo
-from holdfast.core.budget import DEADLINE, STEPS, Budget
+from holdfast.core.budget import COUNTED, DEADLINE, STEPS, USD, Budget, checked_money
+from holdfast.core.errors import InvalidInput
 from holdfast.core.ids import RunId
 from holdfast.core.status import Status
 
@@ -27,16 +30,28 @@ def budget_of(words: Sequence[str]) -> dict[str, Any]:
     known: dict[str, Any] = {}
     for word in words:
         name, sign, amount = word.partition("=")
-        if not sign or name not in (STEPS, DEADLINE) or name in known:
-            raise click.UsageError(f"a budget is written steps=100 or deadline=2h, each once, not {word!r}")
-        known[name] = _steps(amount) if name == STEPS else _deadline(amount)
+        if not sign or name not in (*COUNTED, DEADLINE) or name in known:
+            raise click.UsageError(
+                "a budget is written steps=100, calls=20, tokens=50000, usd=0.50 or deadline=2h, each once, "
+                f"not {word!r}"
+            )
+        read = {USD: _money, DEADLINE: _deadline}.get(name)
+        known[name] = read(amount) if read is not None else _count(name, amount)
     return known
 
 
-def _steps(text: str) -> int:
+def _count(name: str, text: str) -> int:
     if not text.isdecimal():
-        raise click.UsageError(f"steps= is a whole number, not {text!r}")
+        raise click.UsageError(f"{name}= is a whole number, not {text!r}")
     return int(text)
+
+
+def _money(text: str) -> Decimal:
+    try:
+        checked_money("usd=", text)
+    except InvalidInput as error:
+        raise click.UsageError(str(error)) from None
+    return Decimal(text)
 
 
 def _deadline(text: str) -> float | datetime:
@@ -66,13 +81,16 @@ def given_budget(text: str | None) -> Budget | None:
 async def raise_(
     surface: Surface, *, run: str, amounts: tuple[str, ...], key: str | None, reason: str, by: str | None
 ) -> int:  # fmt: skip
-    """Add to a run's budget: steps=50 more of them, deadline=2h from now. An exhausted run goes on with that."""
+    """Add to a run's budget: steps=50 more of them, usd=0.50, deadline=2h from now. An exhausted run goes on with that.
+
+    It can have limits of steps, calls (of models), tokens, usd and a deadline.
+    """
     asked = budget_of(amounts)
     async with open_client(surface.store) as client:
         info = await open_run(surface, client, run)
         accepted = await client.raise_budget(RunId(info.id), **asked, reason=reason, by=by, key=key)
         said = f"run {info.id}{_given(info, amounts, asked, by)}{_then(info, asked)}"
-        data = {name: amount if name == STEPS else str(amount) for name, amount in asked.items()}
+        data = {name: amount if isinstance(amount, int) else str(amount) for name, amount in asked.items()}
         return await tell(surface, client, info, accepted, said, asked="raise", **data, reason=reason, by=by, key=key)
 
 
@@ -103,8 +121,10 @@ def _then(info: RunInfo, asked: Mapping[str, Any]) -> str:
     lacks = []
     if DEADLINE in known and max(known[DEADLINE], _until(asked)) <= datetime.now(UTC):
         lacks.append(f"its deadline has passed; raise deadline=1h{'' if DEADLINE in asked else ' too'}")
-    if info.reason.startswith(STEPS) and STEPS not in asked and known[STEPS]["free"] < 1:
-        lacks.append("it has no steps left; raise steps=100 too")
+    channel = info.reason.partition(":")[0]
+    if channel in COUNTED and channel not in asked and (channel != STEPS or known[STEPS]["free"] < 1):
+        little = "no" if channel == STEPS else "too little of its"
+        lacks.append(f"it has {little} {channel} left; raise {more_of(channel)} too")
     return f"; it still rests: {'; '.join(lacks)}" if lacks else "; it goes on"
 
 

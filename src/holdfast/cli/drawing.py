@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 from rich.text import Text
 
 from holdfast import events as ev
+from holdfast.cli.gist import gist_of
 from holdfast.cli.lines import ENDINGS, doubt, failure, line_of, mark, resolution
 from holdfast.cli.picture import Act, Picture, Process
 from holdfast.cli.questions import changing
@@ -18,7 +19,7 @@ from holdfast.cli.wording import between, clock, counted, duration, step_name
 from holdfast.client.protocol import Question, RunInfo, SignalInfo
 from holdfast.client.serving import LACKING
 from holdfast.client.standing import as_time
-from holdfast.core.budget import DEADLINE
+from holdfast.core.budget import DEADLINE, NANO, STEPS, USD, amount
 from holdfast.core.divergence import advice
 from holdfast.core.status import Status
 
@@ -89,9 +90,21 @@ def _budget(budget: dict[str, Any]) -> str:
         if channel == DEADLINE:
             said.append(f"until {clock(known, datetime.now(UTC))}")
         else:
-            given = f", {known['reserved']:,} given to children" if known["reserved"] else ""
-            said.append(f"{known['free']:,} of {known['total']:,} {channel} left{given}")
+            said.append(_account(channel, known))
     return "; ".join(said)
+
+
+def _account(channel: str, known: dict[str, Any]) -> str:
+    """Return what is left of one channel; money is told in dollars."""
+    sums = {
+        name: round(known[name] * NANO) if channel == USD else known[name] for name in ("free", "total", "reserved")
+    }
+    free, total, reserved = (amount(channel, sums[name]) for name in ("free", "total", "reserved"))
+    held = "given to children" if channel == STEPS else "set aside"
+    said = f"{free} of {total}{'' if channel == USD else f' {channel}'} left"
+    if known["reserved"]:
+        said += f", {reserved} {held}"
+    return f"{said}, some spent uncounted" if known.get("unknown") else said
 
 
 def _labels(info: RunInfo) -> str:
@@ -174,7 +187,8 @@ def _line(act: Act, columns: Columns, process: Process) -> Text:
     else:
         word, style, words = _said(act, process)
         attempt = f"  attempt {act.attempt}" if act.attempt > 1 else ""
-        sign, said = mark(word, style), Text.assemble((attempt, "yellow"), (words, style))
+        told = "" if isinstance(act.entry, ev.MessageAdded) else style
+        sign, said = mark(word, style), Text.assemble((attempt, "yellow"), (words, told))
     name = step_name(act.step)
     name.truncate(_NAME_COLUMNS, overflow="ellipsis")
     name.pad_right(columns.name - len(name))
@@ -200,6 +214,9 @@ def _said(act: Act, process: Process) -> tuple[str, str, str]:
     match act.entry:
         case ev.StepCompleted():
             return "✓", "green", ""
+        case ev.MessageAdded() as message:
+            gist = gist_of(message)
+            return gist.sign, gist.style, f"  {gist.words}"
         case ev.StepStarted():
             working = process.end == "working"
             return "…", "cyan" if working else "yellow", "  under way" if working else "  begun, no outcome recorded"

@@ -7,9 +7,11 @@ from typing import Final
 from rich.text import Text
 
 from holdfast import events as ev
+from holdfast.cli.gist import gist_of
 from holdfast.cli.saying import begun, by, change_of_budget, decision, ending, resting
 from holdfast.cli.surface import brief, shown
 from holdfast.cli.wording import duration, step_name
+from holdfast.core.message import USER
 from holdfast.core.status import Status
 from holdfast.stream.event import Event
 
@@ -51,12 +53,17 @@ class Stopwatch:
             last, self._branches[branch] = self._branches.get(branch), event.at
         if isinstance(event, ev.SignalReceived | ev.QuestionAnswered):
             last = None
-        elif not isinstance(event, ev.StepCompleted | ev.StepFailed | ev.StepDoubted):
+        elif not isinstance(event, ev.StepCompleted | ev.StepFailed | ev.StepDoubted) and not _closes(event):
             return None
         began = self._waits.pop(step, None) or self._begun.pop(step, None)
         if began is None and not isinstance(event, ev.StepDoubted):
             began = last
         return event.at - began if began is not None else None
+
+
+def _closes(event: Event) -> bool:
+    """Say whether an event is a message that a step came to."""
+    return isinstance(event, ev.MessageAdded) and event.role != USER
 
 
 def mark(sign: str, style: str) -> Text:
@@ -78,6 +85,9 @@ def line_of(event: Event, took: int | None = None) -> Text | None:
             return mark("·", "dim") + step_name(event.step) + Text(f"  intent recorded ({event.effect})", style="dim")
         case ev.StepCompleted():
             return mark("✓", "green") + step_name(event.step) + Text(time + _attempt(event.attempt), style="dim")
+        case ev.MessageAdded():
+            gist, said = gist_of(event), Text(time + _attempt(event.attempt), style="dim")
+            return mark(gist.sign, gist.style) + step_name(event.step or "") + said + Text(f"  {gist.words}")
         case ev.StepFailed():
             return mark("✗", "red") + step_name(event.step) + Text(f"  {failure(event)}", style="red")
         case ev.StepDoubted():
@@ -131,6 +141,8 @@ def _line_of_others(event: Event) -> Text | None:
             return mark("↑", "cyan") + Text(said, style="cyan")
         case ev.BudgetChanged():
             return mark("+", "cyan") + Text(change_of_budget(event), style="cyan")
+        case ev.HistoryCompacted():
+            return mark("·", "cyan") + Text(f"what was said up to entry {event.up_to} was summed up", style="cyan")
         case ev.RunContinued():
             said = f"goes on from the top: generation {event.generation}  {brief(event.value)}"
             return mark("↻", "cyan") + Text(said, style="cyan")

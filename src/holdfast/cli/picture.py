@@ -10,10 +10,11 @@ from holdfast import events as ev
 from holdfast.cli.lines import Stopwatch
 from holdfast.client.standing import as_time
 from holdfast.core.entry import Entry
+from holdfast.core.message import USER
 from holdfast.core.status import Effect, Status
 from holdfast.stream.event import Event
 
-_OUTCOMES: Final = (ev.StepCompleted, ev.StepFailed, ev.StepDoubted, ev.SignalReceived)
+_OUTCOMES: Final = (ev.StepCompleted, ev.StepFailed, ev.StepDoubted, ev.SignalReceived, ev.MessageAdded)
 
 
 class Act(Struct, kw_only=True):
@@ -173,7 +174,7 @@ class _Painter:
         if intent is not None and isinstance(entry, _OUTCOMES):
             acts.remove(intent)  # an intent that was followed by its outcome is one act
         steps = isinstance(entry, ev.StepStarted | ev.StepCompleted | ev.StepFailed | ev.StepDoubted | ev.StepResolved)
-        steps = steps and step not in self._waits
+        steps = (steps and step not in self._waits) or _is_performed(entry)
         effect = self._effects.get(step, Effect.REPEAT) if steps and step is not None else None
         attempt: int = getattr(entry, "attempt", 1)
         note = self._note(entry, step)
@@ -199,6 +200,9 @@ class _Painter:
             case ev.StepCompleted():
                 self._recorded.add(entry.step)
                 return "completed"
+            case ev.MessageAdded():
+                self._recorded.add(entry.step or "")
+                return "told" if entry.role == USER else "completed"
             case ev.StepFailed():
                 self.questions.pop(entry.step, None)
                 if entry.retry_at is None:
@@ -243,6 +247,13 @@ class _Painter:
                 return str(entry.status)
             case _:
                 return entry.type
+
+
+def _is_performed(entry: Entry) -> bool:
+    """Say whether an entry is a message that a performed step came to: a generation or a tool."""
+    if not isinstance(entry, ev.MessageAdded) or entry.step is None or entry.role == USER:
+        return False
+    return not entry.step.rpartition("/")[2].startswith("answer#")
 
 
 def paint(events: Iterable[Event], *, status: Status) -> Picture:

@@ -62,9 +62,9 @@ def lines_of(question: Question) -> Iterator[Text]:
     asked = f"asked {duration(between(question.asked_at, now))} ago by {shown(question.name)}, run {question.run}{ends}"
     yield Text(f"  {asked}", style="dim")
     if question.show is not None:
-        yield from _whole("show", question.show)
+        yield from whole("show", question.show)
     if question.args is not None:
-        yield from _whole("args", question.args)
+        yield from whole("args", question.args)
         if question.args:
             yield Text("        (what you agree to may be changed: --yes --args JSON)", style="dim")
 
@@ -122,7 +122,8 @@ def decide(surface: Surface, asked: Question, yes: bool | None) -> bool:
     return yes
 
 
-def _whole(name: str, value: Any) -> Iterator[Text]:
+def whole(name: str, value: Any) -> Iterator[Text]:
+    """Yield a value of which nothing is cut."""
     text = brief(value)
     if not text.endswith("…"):
         yield Text.assemble((f"  {name:<5} ", "dim"), text)

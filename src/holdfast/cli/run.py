@@ -2,34 +2,36 @@
 
 import asyncio
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from contextlib import redirect_stdout
+from dataclasses import dataclass
 from typing import Any
 
 import click
+from rich.console import Console
 from rich.text import Text
 
-from holdfast import events as ev
-from holdfast.cli.arguments import example_of, read_arguments, read_input
+from holdfast.agent.agent import Agent
+from holdfast.cli.arguments import example_of, read_arguments
 from holdfast.cli.budget import given_budget
 from holdfast.cli.completion import complete_file, complete_key
 from holdfast.cli.detach import delay_of, start_detached
 from holdfast.cli.exits import Exit
-from holdfast.cli.lines import Stopwatch, line_of, mark
+from holdfast.cli.lines import mark
 from holdfast.cli.options import common, labels_of
-from holdfast.cli.questions import ways_of
-from holdfast.cli.saying import ending, raising, waiting
 from holdfast.cli.store import find_run, open_client
 from holdfast.cli.surface import Surface, shown
 from holdfast.cli.target import Target, load_target
+from holdfast.cli.trouble import tell_trouble
+from holdfast.cli.watching import Rest, Watching
 from holdfast.cli.wording import between, counted, duration
-from holdfast.client.protocol import Client, Question, RunInfo
+from holdfast.cli.writer import write_answer
+from holdfast.client.protocol import Client, RunInfo
 from holdfast.core.errors import InvalidInput, NotFound, StoreUnavailable
 from holdfast.core.ids import RunId
-from holdfast.core.status import Effect, Status
+from holdfast.core.status import Status
+from holdfast.engine.starting import read_input
 from holdfast.runtime import Opening, Runtime
-from holdfast.stream.event import Event
 
 
 @dataclass(frozen=True)
@@ -82,18 +84,19 @@ class Asked:
 )
 @click.option("--input", "input_", metavar="JSON", help="The arguments as one JSON object; - reads it from stdin.")
 @click.option("--label", "labels", metavar="NAME=VALUE", multiple=True, help="A label to find it by; may be repeated.")
-@click.option("--budget", metavar="LIMITS", help="What it may spend: steps=100,deadline=1h; then it rests.")
+@click.option("--budget", metavar="LIMITS", help="What it may spend: steps=100,usd=0.50,deadline=1h; then it rests.")
 @click.option("--delay", metavar="TIME", help="Let it begin later: 30s, 15m, 2h.")
 @click.option("--detach", is_flag=True, help="Leave it to a worker: print the run's id, and perform nothing.")
 @click.option("--resume", metavar="RUN", help="Go on with a run that has no key.")
 @common()
 def run(surface: Surface, *, target: str, input_: str | None, **written: Any) -> int:
-    """Run a durable function to its end.
+    """Run an agent or a durable function to its end.
 
     TARGET is file.py, file.py:name, module or module:name. Each ARG is JSON if that fits its parameter, else text.
 
-    The result is printed to stdout as JSON; the run's steps, and what the program prints, go to stderr. Killed or
-    interrupted at any moment, the run goes on when it is run again under the same key.
+    An agent's answer is written as it comes; the result of any other function is printed to stdout as JSON. Steps,
+    tools, and what the program prints go to stderr. Killed or interrupted at any moment, the run goes on when it is run
+    again under the same key.
 
     With --detach nothing is performed here: the run's id is printed, and a worker takes it up.
     """
@@ -101,7 +104,7 @@ def run(surface: Surface, *, target: str, input_: str | None, **written: Any) ->
     _check(asked)
     if input_ == "-":
         input_ = sys.stdin.read()
-    out = sys.stdout
+    out, screen = sys.stdout, surface.out
     with redirect_stdout(sys.stderr):
         program = load_target(target)
         named: dict[str, Any] = {}
@@ -110,22 +113,22 @@ def run(surface: Surface, *, target: str, input_: str | None, **written: Any) ->
         if asked.detach:
             with redirect_stdout(out):
                 return asyncio.run(start_detached(surface, program, named, **asked.options))
-        going = Going(surface, asked, program, named)
+        going = Going(surface, asked, program, named, screen if isinstance(program.function, Agent) else None)
         try:
-            info = asyncio.run(going.drive())
+            rest = asyncio.run(going.drive())
         except KeyboardInterrupt:
             return going.interrupted()
         except StoreUnavailable as error:
             going.advise(error)
             raise
-    return going.ended(info)
+    return going.ended(rest)
 
 
 def _read(surface: Surface, asked: Asked, program: Target, text: str | None) -> dict[str, Any]:
     """Return the arguments that were given, or refuse them with a command that would be taken."""
     function = program.function
     try:
-        return read_arguments(function, asked.args) if text is None else read_input(function, text)
+        return read_arguments(function, asked.args) if text is None else read_input(function, text, "--input")
     except InvalidInput as error:
         words = example_of(function)
         if words is not None:
@@ -154,16 +157,12 @@ class Going:
     asked: Asked
     program: Target
     named: dict[str, Any]
+    screen: Console | None = None
+    """Where words go as they come."""
     run: RunId | None = None
-    _seen: str | int = 0
-    _doubted: str | None = None
-    _under_way: dict[str, None] = field(default_factory=dict)
-    """The `once` steps with an intent and no outcome."""
-    _asked: Sequence[Question] = ()
-    _held: RunInfo | None = None
-    _watch: Stopwatch = field(default_factory=Stopwatch)
+    _watching: Watching | None = None
 
-    async def drive(self) -> RunInfo:
+    async def drive(self) -> Rest:
         """Start or take up the run, tell what happens, and return where it came to rest."""
         app, store = self.program.app, self.surface.store
         app.add(self.program.function)
@@ -175,30 +174,9 @@ class Going:
             before = await self._before(client)
             if self.run is None:
                 self.run = await self._start(runtime)
-            await self._tell_beginning(client, before)
-            with self._spinner():
-                telling = asyncio.create_task(self._tell(client, follow=True))
-                try:
-                    ending = await runtime._wait_or_trouble(self.run)
-                finally:
-                    telling.cancel()
-                    await asyncio.gather(telling, return_exceptions=True)
-                await self._tell(client, follow=False)
-            info = await client.info(self.run)
-            if ending.held_by is not None:
-                self._held = await self._look_at(client, ending.held_by)
-            elif info.status is Status.WAITING and info.reason.startswith("ask"):
-                self._asked = await client.questions(self.run)
-            return info
-
-    async def _look_at(self, client: Client, run: RunId) -> RunInfo:
-        """Return how a descendant stands that holds the run up, and keep what it asks or doubts."""
-        self._doubted = None
-        async for event in client.events(run, follow=False):
-            if isinstance(event, ev.RunParked):
-                self._doubted = event.step if event.reason == "doubt" else None
-        self._asked = await client.questions(run)
-        return await client.info(run)
+            self._watching = Watching(self.surface, client, self.run, self.screen)
+            await self._tell_beginning(self._watching, before)
+            return await self._watching.until_rest(runtime)
 
     async def _find(self, text: str) -> RunId:
         """Return the run to go on with, having looked before any worker starts."""
@@ -221,19 +199,13 @@ class Going:
     async def _start(self, runtime: Runtime) -> RunId:
         return (await runtime.start_named(self.program.function, self.named, **self.asked.options)).id
 
-    async def _tell_beginning(self, client: Client, before: RunInfo | None) -> None:
+    async def _tell_beginning(self, watching: Watching, before: RunInfo | None) -> None:
         """Name the run, and say in one line what it had recorded before this process."""
         key = f"  key {shown(self.asked.key)}" if self.asked.key is not None else ""
         self.surface.say(Text.assemble((shown(self.program.function.name), "bold"), f"  run {self.run}", (key, "dim")))
         if before is None:
             return
-        recorded = 0
-        async for event in client.events(RunId(before.id), follow=False):
-            recorded += isinstance(event, ev.StepCompleted)
-            recorded += isinstance(event, ev.StepResolved) and event.outcome == "done"
-            self._note(event)
-            if event.id == str(before.last_seq):
-                break
+        recorded = await watching.remember(before.last_seq)
         begun = before.last_seq > 1
         said = "no step had an outcome: it goes on" if begun else "nothing was recorded before: it begins again"
         if recorded:
@@ -242,45 +214,20 @@ class Going:
             said = "it had ended before: nothing is performed"
         self.surface.say(Text("  ") + mark("↻", "cyan") + Text(said, style="cyan"))
 
-    def _note(self, event: Event) -> int | None:
-        """Keep what later lines need of an event, and return how long its step took."""
-        self._seen = event.id or self._seen
-        if isinstance(event, ev.RunParked):
-            self._doubted = event.step if event.reason == "doubt" else None
-        if isinstance(event, ev.StepStarted) and event.effect is Effect.ONCE:
-            self._under_way[event.step] = None
-        elif isinstance(event, ev.StepCompleted | ev.StepFailed | ev.StepResolved):
-            self._under_way.pop(event.step, None)
-        return self._watch.took(event)
-
-    async def _tell(self, client: Client, *, follow: bool) -> None:
-        assert self.run is not None
-        async for event in client.events(self.run, after=self._seen or None, follow=follow):
-            line = line_of(event, self._note(event))
-            if line is not None and not isinstance(event, ev.Chunk | ev.RunFinished):
-                self.surface.say(Text("  ") + line)
-
-    @contextmanager
-    def _spinner(self) -> Iterator[None]:
-        if self.surface.talks and self.surface.err.is_terminal:
-            with self.surface.err.status(Text("working", style="dim")):
-                yield
-        else:
-            yield
-
     def interrupted(self) -> int:
         """Say how to go on after Ctrl-C."""
         again = self.asked.again(self.surface, self.run)
         what = f"run {self.run} keeps what it recorded" if self.run is not None else "nothing was started"
         hint = f"Go on with it:\n  {again}"
         ways: list[str] = []
-        for step in self._under_way:
+        under_way = list(self._watching.under_way) if self._watching is not None else []
+        for step in under_way:
             what += f"; step {step} may or may not have happened"
             resolve = self.surface.command("resolve", str(self.run), step)
             ways += [f"{resolve} --value JSON", f"{resolve} --not-done"]
         if ways:
             hint = "\n  ".join([f"Look whether it happened. {hint}\nIf it then waits for your word:", *ways])
-        data = {"run": self.run, "in_doubt": list(self._under_way), "resolve": ways, "resume": again}
+        data = {"run": self.run, "in_doubt": under_way, "resolve": ways, "resume": again}
         self.surface.fail("interrupted", what, hint=hint, word="interrupted", **data)
         return Exit.INTERRUPTED
 
@@ -289,54 +236,24 @@ class Going:
         if self.run is not None:
             error.hint = f"{error.hint}\nThen go on with it:\n  {self.asked.again(self.surface, self.run)}"
 
-    def ended(self, info: RunInfo) -> int:
+    def ended(self, rest: Rest) -> int:
         """Print the result, or say why there is none and what to do."""
-        if info.status is Status.COMPLETED:
-            self._say_completed(info)
-            self.surface.value(info if self.surface.json else info.result)
-            return Exit.FINE
-        again = self.asked.again(self.surface, RunId(info.id))
-        stuck = self._held or info
-        data: dict[str, Any] = {"run": info.id, "status": info.status, "reason": info.reason, "error": info.error}
-        if self._held is not None:
-            data["held_by"] = self._held.id
-        who = f"run {info.id}" if self._held is None else f"child {shown(stuck.name)} {stuck.id} of run {info.id}"
-        if self._doubted is not None and stuck.status is Status.WAITING:
-            resolve = self.surface.command("resolve", stuck.id, self._doubted)
-            ways = [f"{resolve} --value JSON", f"{resolve} --not-done"]
-            message = f"{who} needs a person's word: {stuck.reason.removeprefix('doubt: ')}"
-            data |= {"step": self._doubted, "resolve": ways}
-            return self._needs_person(message, "Look whether it happened, and say so:", ways, again, data)
-        if self._asked and stuck.status is Status.WAITING:
-            ways = [way for question in self._asked for way in ways_of(self.surface, question)]
-            data |= {"questions": self._asked, "answer": ways}
-            message = f"{who} waits for an answer: {'; '.join(question.text for question in self._asked)}"
-            return self._needs_person(message, "Answer it:", ways, again, data)
-        if stuck.status is Status.EXHAUSTED:
-            raised = raising(self.surface, stuck.id, stuck.reason)
-            hint = f"Raise it, and go on:\n  {raised}\n  {again}"
-            reason = stuck.reason if self.surface.json else waiting(stuck.reason)
-            message = f"{who} has used up its budget: {reason}"
-            self.surface.fail("budget_exceeded", message, hint=hint, **data, budget=stuck.budget, resume=again)
-            return Exit.FAILED
-        self._say_trace(stuck)
-        show = self.surface.command("show", stuck.id)
-        verb = "failed" if stuck.status is Status.FAILED else f"is {stuck.status}"
-        message = f"{who} {verb}{ending(stuck.status, stuck.reason)}"
-        self.surface.fail("run_error", message, hint=f"What happened:\n  {show}", **data)
-        return Exit.FAILED
+        if rest.info.status is not Status.COMPLETED:
+            return tell_trouble(self.surface, rest, self.asked.again(self.surface, RunId(rest.info.id)))
+        self._say_completed(rest)
+        self._print_result(rest)
+        return Exit.FINE
 
-    def _needs_person(self, message: str, first: str, ways: Sequence[str], again: str, data: dict[str, Any]) -> int:
-        hint = "\n".join([first, *(f"  {way}" for way in ways), "Then:", f"  {again}"])
-        self.surface.fail("waiting_for_person", message, hint=hint, word="waiting", **data, resume=again)
-        return Exit.PERSON
+    def _print_result(self, rest: Rest) -> None:
+        """Print the result, unless it has been written on the screen; an agent's answer is text as it is."""
+        if self.surface.json or not isinstance(self.program.function, Agent):
+            self.surface.value(rest.info if self.surface.json else rest.info.result)
+        elif not rest.answered:
+            write_answer(self.surface.out, rest.info.result)
 
-    def _say_trace(self, info: RunInfo) -> None:
-        """Print where a failure was raised, which is not logged: behind the steps that went before it."""
-        for line in ((info.error or {}).get("traceback") or "").splitlines():
-            self.surface.say(Text(f"  {shown(line)}", style="dim"))
-
-    def _say_completed(self, info: RunInfo) -> None:
-        took = duration(between(info.created_at, info.updated_at))
-        show = self.surface.command("show", info.id)
+    def _say_completed(self, rest: Rest) -> None:
+        took = duration(between(rest.info.created_at, rest.info.updated_at))
+        show = self.surface.command("show", rest.info.id)
         self.surface.say(mark("■", "green") + Text.assemble(("completed", "green"), (f" in {took} · {show}", "dim")))
+        if rest.bill is not None and rest.bill.generations:
+            self.surface.say(Text(f"  {rest.bill.words}", style="dim"))

@@ -8,7 +8,7 @@ from holdfast import events as ev
 from holdfast.cli.surface import Surface, brief, shown
 from holdfast.cli.wording import clock, duration
 from holdfast.client.standing import as_time
-from holdfast.core.budget import DEADLINE, STEPS
+from holdfast.core.budget import CALLS, DEADLINE, STEPS, TOKENS, USD, amount
 from holdfast.core.entry import BudgetMove, Wait
 from holdfast.core.status import Status
 
@@ -19,13 +19,22 @@ _REASONS: Final = {
     "child": "waits for child",
     "sleep": "sleeps",
     "retry": "waits for its next attempt",
+    "pace": "waits for its turn with the provider",
     "code": "waits for code",
 }
 _WITH_COLON: Final = ("ask", "retry", "code")
 
 
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00")
-_SPENT: Final = {STEPS: "out of steps", DEADLINE: "past its deadline"}
+_SPENT: Final = {
+    STEPS: "out of steps",
+    CALLS: "out of model calls",
+    TOKENS: "out of tokens",
+    USD: "out of money",
+    DEADLINE: "past its deadline",
+}
+_MORE: Final = {STEPS: "100", CALLS: "100", TOKENS: "100000", USD: "1", DEADLINE: "1h"}
+"""What is proposed to raise a budget by."""
 
 
 def change_of_budget(event: ev.BudgetChanged) -> str:
@@ -35,20 +44,27 @@ def change_of_budget(event: ev.BudgetChanged) -> str:
         if move.channel == DEADLINE:
             said.append(f"its deadline is {duration(move.total)} later")
         elif move.total:
-            said.append(f"{move.total:,} more {_unit(move)}")
+            said.append(f"{amount(move.channel, move.total)} more{_unit(move)}")
         else:
-            said.append(f"{move.spent:,} {move.channel} that its children hold are charged")
+            said.append(f"{amount(move.channel, move.spent)}{_unit(move)} that its children hold are charged")
     _, _, why = event.why.partition(": ")
     return f"{', '.join(said)}{by(event.by)}{f': {shown(why)}' if why else ''}"
 
 
 def raising(surface: Surface, run: str, reason: str) -> str:
     """Return the command that gives an exhausted run more of what it has used up."""
-    return surface.command("raise", run, "steps=100" if reason.startswith(STEPS) else "deadline=1h")
+    return surface.command("raise", run, more_of(reason.partition(":")[0]))
+
+
+def more_of(channel: str) -> str:
+    """Return an amount of a channel as it is written to raise a budget."""
+    return f"{channel}={_MORE[channel]}" if channel in _MORE else f"{DEADLINE}={_MORE[DEADLINE]}"
 
 
 def _unit(move: BudgetMove) -> str:
-    return move.channel.removesuffix("s") if move.total == 1 else move.channel
+    if move.channel == USD:
+        return ""
+    return f" {move.channel.removesuffix('s') if move.total == 1 else move.channel}"
 
 
 def waiting(reason: str) -> str:

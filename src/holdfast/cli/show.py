@@ -6,12 +6,13 @@ from rich.text import Text
 
 from holdfast.cli.drawing import draw_run
 from holdfast.cli.exits import Exit
-from holdfast.cli.family import Family, lines_of, needs_of
+from holdfast.cli.family import lines_of, needs_of
 from holdfast.cli.liveness import dead_runs
 from holdfast.cli.options import archive_option, common, key_option, run_argument
 from holdfast.cli.picture import paint
 from holdfast.cli.store import open_source
 from holdfast.cli.surface import Surface, shown
+from holdfast.client.family import Family
 from holdfast.client.protocol import Client
 from holdfast.core.ids import RunId
 from holdfast.core.status import Status
