@@ -11,7 +11,7 @@ from rich.console import Console
 
 from benchmarks import environment, machine
 from benchmarks.figure import Figure
-from benchmarks.measure import growth, imports, mapped, once, postgres, restart, resume, space, steps
+from benchmarks.measure import growth, imports, mapped, once, postgres, restart, resume, space, steps, talk
 from benchmarks.report import Report
 from benchmarks.subject import PEERS, SERVER_PEERS, Bench, Subject
 
@@ -25,10 +25,11 @@ MEASURES: Final[dict[str, Measure]] = {
     "map": mapped.measure,
     "space": space.measure,
     "growth": growth.measure,
+    "talk": talk.measure,
     "postgres": postgres.measure,
     "imports": imports.measure,
 }
-_BESIDE_PEERS: Final = {"steps", "once", "imports"}
+_BESIDE_PEERS: Final = {"steps", "once", "imports", "talk"}
 _PAGE_COLUMNS: Final = 140
 _NAMED: Final = (
     "dbos", "sqlalchemy", "langgraph", "langgraph-checkpoint-sqlite", "langgraph-checkpoint-postgres", "durabl",

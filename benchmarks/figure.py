@@ -72,6 +72,8 @@ TARGETS: Final[dict[str, Target]] = {
     "map.Restate": at_most(1),
     "bytes.step": at_most(1.6),
     "bytes.linear": at_most(1.1),
+    "talk.bytes": at_most(1.6),
+    "talk.flat": at_most(1.5),
     "growth.entries": at_most(1.25),
     "growth.runs": at_most(1.25),
     "growth.runs.once": at_most(1.25),

@@ -20,17 +20,22 @@ from rich.progress import (
 )
 
 from tests.chaos import (
+    conversations,
     disks,
     every_verb,
+    faults,
     fleet,
     flips,
     poison,
     posts,
     programs,
     races,
+    rates,
     restarts,
     simulation,
     summary,
+    talks,
+    watchers,
     zombies,
 )  # fmt: skip
 from tests.chaos.campaign import KILLS_POSTGRES, Campaign, commits, controls, kills, kills_postgres, power, replay
@@ -40,6 +45,7 @@ _CAMPAIGNS: Final[Mapping[str, Campaign]] = {
     "kills": kills,
     KILLS_POSTGRES: kills_postgres,
     "every_verb": every_verb.campaign,
+    "talks": talks.campaign,
     "commits": commits,
     "power": power,
     "flips": flips.campaign,
@@ -50,33 +56,43 @@ _CAMPAIGNS: Final[Mapping[str, Campaign]] = {
     "posts": posts.campaign,
     "poison": poison.campaign,
     "races": races.campaign,
+    "conversations": conversations.campaign,
+    "rates": rates.campaign,
+    "watchers": watchers.campaign,
     "simulation": simulation.campaign,
     "programs": programs.campaign,
+    "faults": faults.campaign,
     "controls": controls,
 }
 _IN_FULL: Final = {
-    "kills": 10_000, KILLS_POSTGRES: 10_000, "every_verb": 20_000, "commits": 5_000, "power": 20_000, "flips": 2_000,
-    "disks": 120, "zombies": 2_000, "restarts": 200, "fleet": 4_000, "posts": 20_000,
-    "poison": 2 * poison.HEALTHY, "races": 10_000, "simulation": 20_000, "programs": 5_000,
+    "kills": 10_000, KILLS_POSTGRES: 10_000, "every_verb": 20_000, "commits": 5_000, "power": 20_000,
+    "talks": 2_000, "flips": 2_000, "disks": 120, "zombies": 2_000, "restarts": 200, "fleet": 4_000, "posts": 20_000,
+    "faults": 2 * len(faults.TRIALS),
+    "poison": 2 * poison.HEALTHY, "races": 10_000, "conversations": 1_000, "rates": 5_000, "simulation": 20_000,
+    "programs": 5_000, "watchers": 5_000,
     "controls": 20 * len(CONTROLS),
 }  # fmt: skip
 """How much of each is tried if nothing else is said; less than that is shown and not kept."""
 _REPLAYS: Final[Mapping[str, Callable[[str], str | None]]] = {
     "simulation": simulation.replay,
     "programs": programs.replay,
+    "talks": talks.replay,
 }
 """What plays a trial again, by the campaign before the first colon; any other is one of kills or commits."""
 _ON_BOTH: Final = {
     "every_verb": "how many deaths of a process that uses every verb, half of them on each store",
+    "talks": "how many deaths of a worker in a conversation of ten turns, half of them on each store",
     "zombies": "how many workers that are stopped and woken, half of them on each store",
     "fleet": "how many runs of a fleet that loses workers, half of them on each store",
     "posts": "how many posts that race a park, half of them on each store",
     "poison": "how many healthy runs beside some that kill their process, half of them on each store",
+    "watchers": "how often 50 watchers connect again while processes are killed, half of it on each store",
     "races": "how many posts of each kind that race a park, an end or each other, on each store",
+    "conversations": "how many conversations that two send to and two answer while they die, on each store",
     "programs": "how many generated programs, half of them on each store",
 }
 _ON_POSTGRES: Final = (KILLS_POSTGRES, "commits", "restarts", *_ON_BOTH)
-_ON_SQLITE: Final = ("kills", "power", "flips", "disks", "controls", "simulation", *_ON_BOTH)
+_ON_SQLITE: Final = ("kills", "power", "flips", "disks", "controls", "rates", "simulation", "faults", *_ON_BOTH)
 
 
 def main() -> int:
@@ -96,6 +112,8 @@ def main() -> int:
         "controls": options.controls,
         "simulation": options.simulation,
         "restarts": options.restarts,
+        "faults": options.faults,
+        "rates": options.rates,
         **{name: getattr(options, name) for name in _ON_BOTH},
     }
     chosen = _chosen(_CAMPAIGNS, options.only, options.store)
@@ -182,7 +200,16 @@ def _parser() -> argparse.ArgumentParser:
             f"--{name.replace('_', '-')}", type=int, default=_IN_FULL[name], help=f"{meaning} (%(default)s)"
         )
     parser.add_argument(
+        "--rates", type=int, default=_IN_FULL["rates"], help="how many runs that are resumed at once (%(default)s)"
+    )
+    parser.add_argument(
         "--simulation", type=int, default=_IN_FULL["simulation"], help="how many simulated interleavings (%(default)s)"
+    )
+    parser.add_argument(
+        "--faults",
+        type=int,
+        default=_IN_FULL["faults"],
+        help="how many runs whose provider fails, half of them on SQLite (%(default)s)",
     )
     parser.add_argument(
         "--controls", type=int, default=_IN_FULL["controls"], help="how many plays of twins (%(default)s)"
@@ -191,7 +218,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--replay",
         metavar="TRIAL",
-        help="one trial, as a failure names it: 3:p57,c12b, visit-a:57,3, simulation:1/7, programs:1/sqlite/7",
+        help="one trial, as a failure names it: 3:p57,c12b, visit-a:57,3, simulation:1/7, programs:1/sqlite/7, ...",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     return parser

@@ -12,6 +12,7 @@ from tests.chaos import scenes
 from tests.chaos.judge import ONCE, Broken
 from tests.chaos.kills import Stage, orders
 from tests.chaos.losses import Loss
+from tests.chaos.parlour import Parlour
 from tests.chaos.theatre import Theatre
 
 Play = Callable[[Killer, Path, str, random.Random], None]
@@ -64,6 +65,18 @@ def _acted(act: str, *aims: str) -> Play:
         for aim in chance.sample(aims, len(aims)):
             name, _, nth = aim.partition("#")
             Theatre(killer, folder, twin=twin).trial(cast, [AtPoint(int(nth or 1), named=name)], book)
+
+    return play
+
+
+def _talked(turn: int, aim: str) -> Play:
+    """Return trials in which the worker of a conversation of one turn dies at this point."""
+
+    def play(killer: Killer, folder: Path, twin: str, chance: random.Random) -> None:
+        with Parlour(killer, folder) as sound:
+            _, wanted = sound.unbroken([turn])
+        with Parlour(killer, folder, twin=twin) as parlour:
+            parlour.trial([AtPoint(1, named=aim)], wanted, turns=[turn], seed=str(chance.random()))
 
     return play
 
@@ -132,4 +145,6 @@ CONTROLS: Final[Sequence[Control]] = (
     Control("performs_thrice", _acted("family", "hold sent"), "hold was performed"),
     Control("chance_anew", _acted("family", "hold sent"), "is not that of an unbroken run"),
     Control("gives_up", _acted("stay", "came begins"), "it is quarantined"),
+    Control("calls_again", _talked(4, "pay ends"), "pay 4b happened 2 times"),
+    Control("answers_late", _talked(2, "pay begins"), "was asked what it never would have been"),
 )

@@ -1,6 +1,7 @@
 """A program that gives tokens away and spends a budget, with who answers them, who raises it and the clock."""
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -168,7 +169,7 @@ async def _told(runtime: Runtime, store: Store, result: Any) -> Told:
         facts.append((row.name, *sorted(_facts(entries))))
         steps = (await store.budget(row.run))["steps"]
         accounts.append((row.name, steps.total, steps.free, steps.reserved, steps.spent))
-        if steps.spent != _recorded(entries) or not steps.sound:
+        if steps.spent != _recorded(entries) or not steps.is_sound("steps"):
             unpaid.append(f"{row.name}: {steps} for {_recorded(entries)} steps")
     found = [f"{finding.run} {finding.seq}: {finding.what}" async for finding in runtime.client.verify()]
     return Told(result, tuple(sorted(facts)), tuple(sorted(accounts)), tuple(unpaid), tuple(found))
@@ -209,13 +210,14 @@ def _pay_apart() -> None:
     """Let a step be paid before it is performed, in a commit of its own: who dies between the two pays twice."""
     hold_steps = Purse.hold
 
-    async def hold_and_pay(self: Purse, drive: Any, step: str, steps: int) -> None:
-        await hold_steps(self, drive, step, steps)
-        if steps == 1:
+    async def hold_and_pay(self: Purse, drive: Any, step: str, wants: Mapping[str, int]) -> None:
+        await hold_steps(self, drive, step, wants)
+        if wants == {"steps": 1}:
+            self.release(wants)
             entry = events.BudgetChanged(moves=[BudgetMove("steps", spent=1)], why="step", step=step)
             await drive.write(entry, **drive.paid(entry))
 
     async def afford(self: StepCall, purse: Purse) -> None:
-        await purse.hold(self.drive, self.key, 1)
+        await purse.hold(self.drive, self.key, {"steps": 1})
 
     Purse.hold, StepCall._afford = hold_and_pay, afford  # type: ignore[method-assign]

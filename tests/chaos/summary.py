@@ -42,6 +42,18 @@ _MEANINGS: Final = {
         "twice, no signal, answer or cancel is lost, no due time slides, nothing acknowledged is taken back, and "
         "`verify` finds nothing."
     ),
+    "talks": (
+        "A conversation of ten turns with parallel tools of each effect, an approval with edited arguments, one "
+        "refused, a word that steers a turn while a tool runs, a sub-agent, mistaken calls and a queued turn, over a "
+        "provider on a real socket. Its worker dies at each of the conversation's points in turn (before and after "
+        "every write, inside the tools, between the pieces of a stream), then two or three times by chance, half of "
+        "it on each database; whoever holds the conversation lives. Every message is that of an unbroken one, but for "
+        "results of `once` tools under way at a death, which are told as unknown; a `once` tool was called at most "
+        "once, a keyed one under one key; what a model is asked again is the same to the byte, with every call "
+        "answered; onlookers who lose the line again and again see every entry once, and what was shown of a message "
+        "is how it begins. `entries_died_at` counts the entries that were the last of their run at some death: "
+        "one that is always committed together with the next never is."
+    ),
     "commits": (
         "The same program on PostgreSQL over a line that is cut at one of its writes: before it arrives, while it is "
         "done, after it is done and before it is answered, with all but its end done, or so that it lands late. In "
@@ -82,12 +94,33 @@ _MEANINGS: Final = {
         "ends and none is quarantined; every other one is, with its last step in the reason, and completes by a "
         "person's retry when its cause is gone."
     ),
+    "watchers": (
+        "50 clients over HTTP, each watching a run that tells words and leaving after one to eight messages, while the "
+        "server and two workers are killed at random, half of it on each database. Each takes up where it left by the "
+        "last id it has: no entry is lost or comes twice, no word of a preview is missing or comes twice, every "
+        "preview is the beginning of its entry (`resets`: its owner had died meanwhile), and all watchers of a run "
+        "see the same bytes."
+    ),
     "races": (
         "Posts from one process that race what a run in another does, so many of each kind on each database: a signal "
         "a park or an end, a cancel a park, an end or another cancel, an answer its question's expiry, a resume a "
         "pause. The moment of each post is moved until either comes first about as often (`first`: the post did; "
         "`late`: the run had rested or ended). None is lost, none taken twice, every run has one ending, and what each "
         "sender was told is true."
+    ),
+    "conversations": (
+        "Conversations that two processes send to and two answer, of which one is killed every second or so and "
+        "started again, on each database: messages are queued, rejected, told to the turn under way or interrupt it, "
+        "and sent again by whoever takes the place of a dead sender. By a lock and a ledger outside never two turns of "
+        "a conversation act at once and no effect happens twice; every accepted message is one turn, numbered without "
+        "a hole, and every turn ends."
+    ),
+    "rates": (
+        "Runs of an agent, left behind while their provider was away and all due at once, taken up by one process "
+        "against a real HTTP server on the loopback that allows 20 requests a second and says so in its headers. All "
+        "end, none fails, and behind the first second no more than 24 requests arrive in any second "
+        "(`most_in_a_second`; `refused_late`: refused though the rate was known). A twin that ignores what it learnt "
+        "must be caught."
     ),
     "simulation": (
         "Seeded interleavings of up to three workers in one process, on a store in memory that takes its time and "
@@ -104,6 +137,14 @@ _MEANINGS: Final = {
         "resume. By a ledger outside and a model that reads the program as data: every run's ending and result, "
         "effects by policy, nothing recorded done again, one ending, no signal lost or taken twice, and what every "
         "outsider was told is true."
+    ),
+    "faults": (
+        "Agents whose provider, a real server on a socket that speaks OpenAI's or Anthropic's format, fails once: cut "
+        "after each of 50 tokens by FIN, RST or silence, malformed JSON, broken UTF-8, an error within the stream, a "
+        "missing or doubled terminator, half a call, 429s, 503, 529, and 500 after the work; half of them in memory, "
+        "half on SQLite. Checked: the final message, the journal and what a watcher shows are one and whole, every "
+        "preview is a beginning of its message, no half call runs, every attempt that the provider counted is in the "
+        "journal, with what it took where that was told. Each check has a broken twin that it catches."
     ),
     "disks": (
         "Real ext4 file systems of a few MB, with blocks of 1 and 4 kB, that are full or read-only before a program "

@@ -19,6 +19,7 @@ from holdfast.store.sqlite import SqliteStore, beside, commit, guard, leasing
 from holdfast.store.sqlite.database import Db
 from holdfast.store.sqlite.writer import Do, Writer
 from holdfast.store.value import Lease, NewChunk, NewPost, Posted
+from tests.chaos.talk_twins import TALK_TWINS
 from tests.chaos.verb_twins import VERB_TWINS
 from tests.chaos.world import World
 
@@ -114,10 +115,10 @@ def _order_alone(place: str) -> None:
 
 def _no_fence(place: str) -> None:
     """A commit is taken from whoever knows the run's last number, whether or not the run is his."""
-    for name in ("_ADVANCE", "_ADVANCE_MATCHED", "_CHANGE"):
-        sql = getattr(commit, name)
-        assert "AND owner = ?7 AND fence = ?8" in sql
-        setattr(commit, name, sql.replace("AND owner = ?7 AND fence = ?8", "AND ?7 AND ?8"))
+    for statements in (commit._PLAIN, commit._OF_TURN):
+        for values, sql in statements.items():
+            assert "AND owner = ?7 AND fence = ?8" in sql
+            statements[values] = sql.replace("AND owner = ?7 AND fence = ?8", "AND ?7 AND ?8")
 
 
 def _numbered_outside(place: str) -> None:
@@ -227,4 +228,5 @@ _TWINS: Final[dict[str, Callable[[str], None]]] = {
     "lost_is_done": _lost_is_done,
     "charges_all": _charges_all,
     **VERB_TWINS,
+    **TALK_TWINS,
 }

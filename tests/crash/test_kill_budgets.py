@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.testing.killer import AtPoint, Killer, TrialFailed
+from tests.chaos import meter
 from tests.chaos.homes import home
 from tests.chaos.kills import SEAM, scratch
 from tests.chaos.looking import worth_dying_at
@@ -16,7 +17,7 @@ from tests.rigs.server import Server, in_schema
 
 Places = tuple[tuple[Killer, Path, str], ...]
 """Two places to die at, one for each core: who kills there, a folder, and where the store lives."""
-_PRELOAD = ("tests.chaos.purse", "structlog", "holdfast.testing.killer")
+_PRELOAD = ("tests.chaos.purse", "tests.chaos.meter", "structlog", "holdfast.testing.killer")
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
@@ -122,3 +123,41 @@ def test_the_checker_sees_a_step_that_is_paid_apart_from_its_fact(places: Places
             caught += 1
             break
     assert caught
+
+
+def spent_trial(place: tuple[Killer, Path, str], deaths: Sequence[AtPoint], *, broken: bool = False) -> str | None:
+    """Let a fresh tree of agents die these deaths and see it to its end; return which promise it broke."""
+    killer, folder, address = place
+    ledger = fresh(folder, address)
+    died = sum(killer.run(meter.play, address, str(ledger), broken, die=death).killed for death in deaths)
+    told: meter.Told = killer.run(meter.play, address, str(ledger), broken).result()
+    return told.wrong(died) if told.result == "done" else f"it said {told.result}"
+
+
+def spending_points(place: tuple[Killer, Path, str]) -> list[int]:
+    """Return the points of a tree of agents that are worth dying at."""
+    killer, folder, address = place
+    looked = killer.run(meter.look, address, str(fresh(folder, address)))
+    return worth_dying_at(looked.result(), looked.points)
+
+
+def test_what_a_provider_billed_is_charged_wherever_its_customer_died(places: Places) -> None:
+    """Every generation on the provider's own bill is spent, once, and a death costs no more than one estimate."""
+    assert spent_trial(places[0], []) is None
+    points = spending_points(places[0])[:: 9 if "://" in places[0][2] else 4]
+    assert len(points) > 4
+
+    def play_half(half: int) -> list[str]:
+        said = [(nth, spent_trial(places[half], [AtPoint(nth)])) for nth in points[half::2]]
+        return [f"{nth}: {wrong}" for nth, wrong in said if wrong is not None]
+
+    with ThreadPoolExecutor(2) as threads:
+        assert [wrong for half in threads.map(play_half, range(2)) for wrong in half] == []
+
+
+def test_the_checker_sees_what_was_billed_and_not_charged(places: Places) -> None:
+    """A twin that gives back what a lost attempt had set aside is caught at some death."""
+    assert spent_trial(places[0], [], broken=True) is None
+    # From behind: the last generation is made shortly before the end.
+    points = spending_points(places[0])[::-1]
+    assert any(spent_trial(places[0], [AtPoint(nth)], broken=True) is not None for nth in points)

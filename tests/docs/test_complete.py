@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 import holdfast as hf
-from holdfast import events
+from holdfast import events, mcp, models
 from holdfast.client.protocol import RunSummary, ScheduleInfo, WorkerInfo
 from holdfast.core import limits
 from holdfast.core.entry import KINDS
@@ -24,7 +24,7 @@ ERRORS: Final[dict[str, type[HoldfastError]]] = {}
 _TO_VISIT = [HoldfastError]
 while _TO_VISIT:
     _error = _TO_VISIT.pop()
-    if _error.__module__ == "holdfast.core.errors":
+    if _error.__module__ in ("holdfast.core.errors", "holdfast.agent.model"):
         ERRORS[_error.__name__] = _error
         _TO_VISIT += _error.__subclasses__()
 LIMITS: Final = {name: value for name, value in vars(limits).items() if name.isupper()}
@@ -44,6 +44,13 @@ SETTINGS: Final[dict[str, Callable[..., Any]]] = {
     "app.schedule": hf.App.schedule,
     "hf.durable": hf.durable,
     "hf.step": hf.step,
+    "hf.tool": hf.tool,
+    "hf.server.create_app": hf.server.create_app,
+    "hf.server.handle_chat_turn": hf.server.handle_chat_turn,
+    "mcp.Server": mcp.Server,
+    "models.OpenAI": models.OpenAI,
+    "models.Anthropic": models.Anthropic,
+    "models.PydanticAI": models.PydanticAI,
     "hf.Retry": hf.Retry,
     "hf.Limit": hf.Limit,
     "runtime.start": hf.Runtime.start,
@@ -139,6 +146,12 @@ def test_a_name_of_the_kit_is_documented(name: str) -> None:
     """What users test with is on the page about testing, and among the names."""
     assert re.search(rf"hf\.testing\.{name}\b|`{name}`", page("testing").text)
     assert re.search(rf"`{name}\b", page("api").section("holdfast.testing"))
+
+
+@pytest.mark.parametrize("name", models.__all__)
+def test_a_name_of_the_models_is_documented(name: str) -> None:
+    """What speaks to providers is on the page of names, with all that is said to it."""
+    assert re.search(rf"`{name}\b", page("api").section("holdfast.models"))
 
 
 @pytest.mark.parametrize("of", [hf.Context, hf.Step, hf.Transaction, hf.Runtime, hf.Run, hf.Client, hf.RunInfo])

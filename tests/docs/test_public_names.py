@@ -7,12 +7,19 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast import events, testing
+from holdfast import events, mcp, models, server, testing
 
 SNAPSHOT = Path(__file__).with_name("public_names.txt")
 
 
-MODULES = {"holdfast": holdfast, "holdfast.events": events, "holdfast.testing": testing}
+MODULES = {
+    "holdfast": holdfast,
+    "holdfast.events": events,
+    "holdfast.mcp": mcp,
+    "holdfast.models": models,
+    "holdfast.server": server,
+    "holdfast.testing": testing,
+}
 
 
 def names() -> list[str]:

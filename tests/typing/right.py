@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, assert_type
+from typing import Any, NamedTuple, assert_type
 
 import holdfast as hf
 from holdfast.testing import every_crash
@@ -243,3 +243,39 @@ async def pick(runtime: hf.Runtime) -> None:
     for function in ANY:
         assert_type(await runtime.run(function, 1, 2, 3), Any)
     hf.App(*ANY)
+
+
+@hf.tool(effect="repeat", needs_approval=lambda order: len(order) > 3)
+async def look_up(step: hf.Step[None], order: str) -> int:
+    """Look an order up."""
+    return len(order)
+
+
+@hf.tool
+def refund(order: str, cents: int = 5) -> str:
+    """Pay back."""
+    return order
+
+
+class Answer(NamedTuple):
+    """What an agent is to answer."""
+
+    order: int
+
+
+clerk = hf.Agent("clerk", model="openai:gpt-5-mini", tools=[refund])
+reader = hf.Agent("reader", model="openai:gpt-5-mini", output=Answer, turn_limit=3)
+
+
+async def with_agents(ctx: hf.Context, runtime: hf.Runtime) -> None:
+    """An agent takes a message, and its runs return text, or what `output` says."""
+    assert_type(clerk, hf.Agent[str])
+    assert_type(await runtime.start(clerk, "hello"), hf.Run[str])
+    assert_type(await ctx.run(reader, "hello"), Answer)
+
+
+async def with_tools(ctx: hf.Context) -> None:
+    """A tool is called like its function, and is a step with its function's result."""
+    assert_type(refund("42", cents=3), str)
+    assert_type(await ctx.step(refund, "42"), str)
+    hf.mcp.Server("desk", ["desk"], effects={"order": "once"})

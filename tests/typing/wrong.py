@@ -97,3 +97,25 @@ def schedule_wrongly(app: hf.App) -> None:
 def plain(ctx: hf.Context) -> int:
     """Durable functions are async."""
     return 1
+
+
+@hf.tool
+def refund(order: str, cents: int = 5) -> str:
+    """Pay back."""
+    return order
+
+
+clerk = hf.Agent("clerk", model="openai:gpt-5-mini", tools=[refund])
+
+
+async def with_agents(runtime: hf.Runtime) -> None:
+    """An agent takes one message."""
+    await runtime.start(clerk, 42)  # wrong: no message
+    await runtime.start(clerk)  # wrong: no message at all
+    hf.Agent("clerk", model="openai:gpt-5-mini", limit=3)  # wrong: no such option
+
+
+refund(42)  # wrong: not text
+refund("42", "five")  # wrong: not an int
+hf.tool(effect="twice")(refund)  # wrong: no such effect
+hf.tool(in_doubt="hope")(refund)  # wrong: no such policy

@@ -1,0 +1,58 @@
+"""The same conversation with LangGraph: one thread, messages as its state, the SQLite saver."""
+
+import argparse
+import json
+import sqlite3
+import time
+from pathlib import Path
+from typing import Any
+
+from langchain_core.messages import AIMessage, HumanMessage
+from langgraph.checkpoint.sqlite import SqliteSaver
+from langgraph.graph import END, START, MessagesState, StateGraph
+
+from benchmarks.workload import MARKER, stored_bytes
+
+
+def filler(number: int, message_bytes: int) -> str:
+    """Return a text of that many bytes, unlike every other."""
+    return f"message {number} ".ljust(message_bytes, "x")
+
+
+def talk(directory: Path, turns: int, message_bytes: int) -> dict[str, float]:
+    """Hold the conversation, weigh its closed store, and return processor seconds per turn at its ends."""
+
+    def answer(state: MessagesState) -> dict[str, Any]:
+        return {"messages": [AIMessage(filler(len(state["messages"]), message_bytes))]}
+
+    graph: Any = StateGraph(MessagesState)
+    graph.add_node("answer", answer)
+    graph.add_edge(START, "answer")
+    graph.add_edge("answer", END)
+    connection = sqlite3.connect(directory / "langgraph.db", check_same_thread=False)
+    connection.execute("PRAGMA synchronous=FULL")
+    compiled = graph.compile(checkpointer=SqliteSaver(connection))
+    costs: list[float] = []
+    for turn in range(turns):
+        began = time.process_time()
+        compiled.invoke(
+            {"messages": [HumanMessage(filler(turn, message_bytes))]},
+            {"configurable": {"thread_id": "talk"}},
+            durability="sync",
+        )
+        costs.append(time.process_time() - began)
+    connection.close()
+    return {"bytes": stored_bytes(directory), "early": _median(costs[:50]), "late": _median(costs[-50:])}
+
+
+def _median(costs: list[float]) -> float:
+    return sorted(costs)[len(costs) // 2]
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--directory", type=Path, required=True)
+    parser.add_argument("--turns", type=int, required=True)
+    parser.add_argument("--bytes", type=int, required=True)
+    given = parser.parse_args()
+    print(MARKER + json.dumps(talk(given.directory, given.turns, given.bytes)), flush=True)

@@ -1,0 +1,1 @@
+"""Demonstrations that need more than the default install."""
