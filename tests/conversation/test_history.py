@@ -1,6 +1,7 @@
 """What was said in a conversation is read whole, once, and no further back than it is asked for."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from holdfast.agent.model import Request
 from holdfast.core.ids import RunId
 from holdfast.store.history import _KEPT
 from holdfast.store.memory import MemoryStore
-from holdfast.store.value import Page
+from holdfast.store.value import Page, RunRow
 from holdfast.testing import ScriptedModel
 from tests.conversation.conftest import Open
 from tests.conversation.test_conversations import WAIT, Room, texts
@@ -44,12 +45,17 @@ async def test_a_retry_that_waits_does_not_yet_stand_in_for_its_turn(opened: Ope
 
 
 class Watched(MemoryStore):
-    """A store that notes which journals are read, and from which one is deleted just before."""
+    """A store that notes which journals are read and which turns are asked for, and deletes one just before."""
 
     def __init__(self) -> None:
         super().__init__()
         self.seen: list[RunId] = []
+        self.asked_after: list[int] = []
         self.doomed: RunId | None = None
+
+    async def turns(self, *args: Any, after: int = 0, **options: Any) -> Sequence[RunRow]:
+        self.asked_after.append(after)
+        return await super().turns(*args, after=after, **options)
 
     async def read(self, run: RunId, *args: Any, **options: Any) -> Page:
         self.seen.append(run)
@@ -123,3 +129,45 @@ async def test_a_turn_that_has_ended_is_read_once_by_a_process() -> None:
         store.seen.clear()
         assert await chat.history() == before
         assert store.seen == []
+
+
+async def test_turns_that_are_known_are_not_listed_again() -> None:
+    """What a turn costs does not grow with the turns before it: only those behind the known ones are asked for."""
+    answer, store = Room().answerer(), Watched()
+    async with hf.open(store, hf.App(answer)) as runtime:
+        chat = runtime.conversation("chat", answer)
+        for text in ("a", "b", "c"):
+            await (await chat.send(text)).result(timeout=WAIT)
+        await chat.history()
+        store.asked_after.clear()
+        await (await chat.send("d")).result(timeout=WAIT)
+        assert texts(await chat.history())[-2:] == ["user: c", "user: d"]
+        assert min(store.asked_after) >= 3
+
+
+async def test_a_turn_that_is_deleted_is_forgotten_by_who_knew_it(opened: Open) -> None:
+    """What a process remembers of a conversation does not outlive what the store has."""
+    answer = Room().answerer()
+    async with opened(answer) as runtime:
+        chat = runtime.conversation("chat", answer)
+        runs = [await chat.send(text) for text in ("a", "b")]
+        for run in runs:
+            await run.result(timeout=WAIT)
+        assert texts(await chat.history()) == ["user: a", "user: b"]
+        assert await runtime.client.delete(runs[0].id)
+        assert texts(await chat.history()) == ["user: b"]
+
+
+async def test_a_turn_that_is_tried_again_says_its_words_once_to_who_knew_the_first(opened: Open) -> None:
+    """A retry stands for its turn also where the failed one was read before."""
+    answer = Room().answerer()
+    async with opened(answer) as runtime:
+        chat = runtime.conversation("chat", answer)
+        run = await chat.send("fail")
+        with pytest.raises(hf.RunError):
+            await run.result(timeout=WAIT)
+        assert texts(await chat.history()) == ["user: fail"]
+        again = await run.retry()
+        with pytest.raises(hf.RunError):
+            await again.result(timeout=WAIT)
+        assert texts(await chat.history()) == ["user: fail"]

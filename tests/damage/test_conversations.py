@@ -94,3 +94,15 @@ async def test_metadata_that_was_changed_is_named_and_holds_nobody_up(tmp_path: 
         with pytest.raises(Damaged, match="metadata"):
             await chat.metadata()
     assert await asyncio.wait_for(_answered(store, 1), 30)
+
+
+async def test_a_turn_whose_last_entry_is_gone_is_not_taken_for_what_was_said(tmp_path: Path) -> None:
+    """A journal that was cut short says so, instead of telling a shorter past."""
+    path = tmp_path / "store.db"
+    store = f"sqlite:///{path}"
+    async with hf.open(store, hf.App(reply, version="1")) as runtime:
+        await (await runtime.conversation("chat", reply).send("a")).result(timeout=SECONDS)
+    tamper.change(path, "DELETE FROM hf_entries WHERE kind = 'RunFinished'", [])
+    async with hf.open(store, work=False) as runtime:
+        with pytest.raises(Damaged):
+            await runtime.conversation("chat", reply).history()

@@ -318,6 +318,13 @@ def break_free_list(path: Path) -> None:
         file.write((1 << 30).to_bytes(4, "big") + (1).to_bytes(4, "big"))
 
 
+def make_roomy(path: Path) -> None:
+    """Make the file of a store to come with pages on which a row can grow without another page."""
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA page_size=4096")
+        connection.execute("PRAGMA journal_mode=WAL")
+
+
 def forbid(path: Path, what: str) -> None:
     """Let SQLite refuse a write, as it does where it finds the page damaged."""
     with closing(sqlite3.connect(path)) as connection, connection:
@@ -330,6 +337,7 @@ async def test_a_run_that_cannot_be_written_is_set_aside_by_name(
     """Its caller learns that it is damaged, without a wait for the next look after the dead."""
     monkeypatch.setattr(worker, "_REAP_SECONDS", 1000.0)
     path = tmp_path / "store.db"
+    make_roomy(path)
     await queue(path, ["one", "two", "three"])
     break_free_list(path)
     async with opened(path) as runtime:

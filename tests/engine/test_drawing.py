@@ -10,7 +10,7 @@ import pytest
 import holdfast as hf
 from holdfast import events
 from holdfast.agent.agent import Agent
-from holdfast.agent.cost import Cost, answer_tokens
+from holdfast.agent.cost import Cost, answer_tokens, messages_bytes, request_bytes
 from holdfast.agent.model import ModelBusy, ModelCut, Reply, Request, Say
 from holdfast.agent.providers.blocks import params_of
 from holdfast.core.budget import NANO
@@ -413,3 +413,12 @@ async def test_time_passes_while_nobody_is_charged(every: Stage) -> None:
                 await run.result()
         assert refused.value.channel == "deadline"
         assert (await sums(runtime, run, "tokens"))[1] > 0
+
+
+@pytest.mark.parametrize("count", range(4))
+def test_a_request_is_weighed_as_long_as_it_is_sent(count: int) -> None:
+    """What is known of messages that were weighed before gives the very bytes of the whole, whichever they are."""
+    messages = [Message("user", (Text("é" * number),)) for number in range(count)]
+    request = Request("instructions", messages, settings={"max_tokens": 5})
+    assert request_bytes(request) == len(msgspec.json.encode(request))
+    assert messages_bytes(messages) == len(msgspec.json.encode(messages))

@@ -1,16 +1,17 @@
 """What a generation may cost before it is made: an estimate that is set aside, by a rule that anybody can work out."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from holdfast.agent.model import Model, Request
 from holdfast.core.budget import CALLS, TOKENS, USD
 from holdfast.core.errors import UnknownPrice
-from holdfast.core.message import Usage
+from holdfast.core.message import Message, Usage
 
 BYTES_PER_TOKEN: Final = 3
 """Of the request as JSON: fewer than text has, since tool schemas and other scripts have fewer."""
@@ -28,7 +29,7 @@ class Cost:
     @cached_property
     def _parts(self) -> tuple[int, int]:
         request = self._request()
-        prompt = -(-len(msgspec.json.encode(request)) // BYTES_PER_TOKEN)
+        prompt = -(-request_bytes(request) // BYTES_PER_TOKEN)
         return prompt, answer_tokens(request.settings)
 
     @property
@@ -50,6 +51,17 @@ class Cost:
                 raise UnknownPrice(model=self._model.name)
             draws[USD] = cost or 0
         return draws
+
+
+def request_bytes(request: Request) -> int:
+    """Return how long a request is as JSON, without writing again what was said before."""
+    rest = len(msgspec.json.encode(replace(request, messages=())))
+    return rest + messages_bytes(request.messages) - 2
+
+
+def messages_bytes(messages: Sequence[Message]) -> int:
+    """Return how long messages are as a JSON array."""
+    return sum(message.json_bytes for message in messages) + max(len(messages) - 1, 0) + 2
 
 
 def answer_tokens(settings: Mapping[str, Any]) -> int:

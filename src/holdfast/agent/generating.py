@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace as replace_speech
 
 from holdfast.agent.compaction import COMPACT, REQUEST, Degenerate, check_summary
-from holdfast.agent.cost import BYTES_PER_TOKEN, Cost
+from holdfast.agent.cost import BYTES_PER_TOKEN, Cost, messages_bytes
 from holdfast.agent.model import Model, ModelBusy, ModelCut, ModelError, ModelRefused, Piece, Reply, Request, ToolSpec
 from holdfast.agent.pace import PACE
 from holdfast.core.budget import USD
@@ -45,7 +45,7 @@ class Generating:
 
     def tokens(self, messages: Sequence[Message]) -> int:
         """Return how many tokens messages take about, by the rule that budgets go by."""
-        return len(msgspec.json.encode(messages)) // BYTES_PER_TOKEN
+        return messages_bytes(messages) // BYTES_PER_TOKEN
 
     def request(self, messages: Sequence[Message], key: str = "") -> Request:
         """Return what the model is asked; the same messages give the same bytes, in any process."""

@@ -1,7 +1,9 @@
 """Messages of a conversation: neutral parts, and a provider's own block where it carries what cannot be rebuilt."""
 
+from functools import cached_property
 from typing import Final, Literal
 
+import msgspec
 from msgspec import Raw, Struct
 
 from holdfast.core.codec import NULL
@@ -58,7 +60,7 @@ class Media(_Part, frozen=True, tag="media"):
 Part = Text | Reasoning | ToolCall | ToolResult | Media
 
 
-class Message(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+class Message(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, dict=True):
     """One message: its parts in order.
 
     `native` is the provider's own form, verbatim, kept only where the parts could not rebuild it (signatures, encrypted
@@ -69,6 +71,11 @@ class Message(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=Tru
     parts: tuple[Part, ...]
     native: Raw = NULL
     provider: str = ""
+
+    @cached_property
+    def json_bytes(self) -> int:
+        """How long it is as JSON; worked out once, however often a conversation is sent."""
+        return len(msgspec.json.encode(self))
 
     @property
     def text(self) -> str:

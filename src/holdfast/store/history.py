@@ -1,7 +1,9 @@
 """What was said in a conversation: the messages of its turns, in order, each read from its own journal."""
 
 from collections import OrderedDict
+from collections.abc import Sequence, Set
 from contextlib import suppress
+from itertools import takewhile
 from typing import Final
 from weakref import WeakKeyDictionary
 
@@ -30,30 +32,59 @@ class Place(Struct, frozen=True):
     """Only what was said before this turn; None: all."""
 
 
+class _Said(Struct, frozen=True):
+    """What one turn said."""
+
+    messages: Sequence[Message] = ()
+    compacted: bool = False
+    """True where a summary in it stands for all that was said before."""
+    size: int = 0
+
+
+class _Past(Struct, frozen=True):
+    """What was said in the first turns of a conversation; once all have ended it changes only if one is deleted."""
+
+    messages: Sequence[Message] = ()
+    up_to: int = 0
+    """The number of the last of these turns."""
+    turns: int = 0
+    """How many they were: numbers are not given again, so as many are the same ones."""
+    size: int = 0
+
+    def then(self, rows: Sequence[RunRow], said: Sequence[_Said]) -> "_Past":
+        """Return it with the turns that follow."""
+        messages, size = list(self.messages), self.size
+        for one in said:
+            if one.compacted:
+                messages, size = [], 0
+            messages += one.messages
+            size += one.size
+        return _Past(messages, (rows[-1].turn or 0) if rows else self.up_to, self.turns + len(rows), size)
+
+
 class _Kept:
-    """Turns that were read and have ended, the last used of them: a journal that has ended is named by its head."""
+    """The pasts of the conversations that were asked for last, within a bound."""
 
     def __init__(self) -> None:
-        self._turns: OrderedDict[tuple[RunId, bytes], tuple[Transcript, int]] = OrderedDict()
+        self._pasts: OrderedDict[tuple[str, str], _Past] = OrderedDict()
         self._bytes = 0
 
-    def find(self, row: RunRow) -> Transcript | None:
-        """Return what a turn said, if it is known."""
-        known = self._turns.get((row.run, row.head))
-        if known is None:
-            return None
-        self._turns.move_to_end((row.run, row.head))
-        return known[0]
+    def find(self, place: Place) -> _Past:
+        """Return what is known to have been said before a place; nothing where nothing is."""
+        known = self._pasts.get((place.tenant, place.conversation))
+        return known if known is not None and (place.turn is None or known.up_to < place.turn) else _Past()
 
-    def keep(self, row: RunRow, transcript: Transcript, size: int) -> None:
-        """Remember what a turn said, and forget others where there is no room."""
-        if not row.status.terminal or size > limits.HISTORY_BYTES or (row.run, row.head) in self._turns:
+    def keep(self, place: Place, past: _Past) -> None:
+        """Remember a past, and forget others where there is no room."""
+        name = place.tenant, place.conversation
+        self._bytes -= self._pasts.pop(name, _Past()).size
+        if past.size > limits.HISTORY_BYTES:
             return
-        self._turns[row.run, row.head] = (transcript, size)
-        self._bytes += size
+        self._pasts[name] = past
+        self._bytes += past.size
         while self._bytes > limits.HISTORY_BYTES:
-            _, (_, gone) = self._turns.popitem(last=False)
-            self._bytes -= gone
+            _, gone = self._pasts.popitem(last=False)
+            self._bytes -= gone.size
 
 
 _KEPT: Final["WeakKeyDictionary[Store, _Kept]"] = WeakKeyDictionary()
@@ -63,52 +94,78 @@ async def earlier(store: Store, tenant: str, conversation: str, turn: int | None
     """Return what was said in the turns before one, or in all of them.
 
     A turn that failed or was cancelled says what it committed, its loose calls answered by what is known of them. One
-    that was tried again by a later one says nothing: that has its words.
+    that was tried again by a later one says nothing: that has its words. Turns that have ended are read once in a
+    process, as far as there is room for them.
 
     Raises:
         Damaged: an entry of a turn is missing or altered.
         UnknownEntry: a newer Holdfast wrote one.
     """
-    told: list[list[Message]] = []
-    for row in reversed(await _turns(store, Place(tenant, conversation, turn))):
-        try:
-            transcript = await _transcript(store, row)
-        except NotFound:
-            if await store.get(row.run) is not None:
-                raise
-            continue  # it was deleted since the turns were listed, and is not missed
-        told.append(transcript.messages)
-        if transcript.compacted:
-            break  # a summary stands for all that came before
-    return [message for messages in reversed(told) for message in messages]
+    place, kept = Place(tenant, conversation, turn), _KEPT.setdefault(store, _Kept())
+    past = kept.find(place)
+    if past.turns and await store.count_turns(tenant, conversation, past.up_to) != past.turns:
+        past = _Past()  # one of them was deleted
+    rows = await _turns(store, place, past.up_to)
+    replaced = await _replaced(store, rows)
+    if replaced and past.turns:
+        past, rows = _Past(), await _turns(store, place, 0)
+        replaced = await _replaced(store, rows)
+    silent = {row.run for row in rows if row.fence == 0 or row.run in replaced or row.turn == turn}
+    said = await _said(store, rows, silent)
+    over = sum(1 for _ in takewhile(lambda row: row.status.terminal and row.turn != turn, rows))
+    if not any(one.compacted for one in said[over:]):  # else what came before was not read
+        kept.keep(place, past.then(rows[:over], said[:over]))
+    return list(past.then(rows, said).messages)
 
 
-async def _turns(store: Store, place: Place) -> list[RunRow]:
-    """Return the turns that say something, in order."""
+async def _turns(store: Store, place: Place, after: int) -> list[RunRow]:
+    """Return the turns behind one, up to the one that is asked for, in order."""
     rows: list[RunRow] = []
     while True:
-        page = await store.turns(place.tenant, place.conversation, after=(rows[-1].turn or 0) if rows else 0)
+        page = await store.turns(place.tenant, place.conversation, after=(rows[-1].turn or 0) if rows else after)
         rows += [row for row in page if place.turn is None or (row.turn or 0) <= place.turn]
         if len(rows) == 0 or not page or rows[-1] is not page[-1]:
-            break
-    # One that was ever claimed has begun, whatever its status says while it is driven for the first time.
-    begun = [row for row in rows if row.fence > 0]
+            return rows
+
+
+async def _replaced(store: Store, rows: Sequence[RunRow]) -> set[RunId]:
+    """Return the runs that were tried again by one of these turns, once that has begun.
+
+    One that was ever claimed has begun, whatever its status says while it is driven for the first time.
+    """
     replaced: set[RunId] = set()
-    for fork in await store.forks([row.run for row in begun]):
+    for fork in await store.forks([row.run for row in rows if row.fence > 0]):
         with suppress(NotFound):
             begun_with = await store.read(fork, START, chunks=False, limit=1)
             # All that it goes back to: a fork between them may have been deleted.
             replaced |= {share.run for share in begun_with.shares}
-    return [row for row in begun if row.run not in replaced and row.turn != place.turn]
+    return replaced
 
 
-async def _transcript(store: Store, row: RunRow) -> Transcript:
+async def _said(store: Store, rows: Sequence[RunRow], silent: Set[RunId]) -> Sequence[_Said]:
+    """Return what turns said; those before a summary are not read, since that stands for them."""
+    said = [_Said()] * len(rows)
+    for place, row in reversed(list(enumerate(rows))):
+        if row.run not in silent:
+            said[place] = await _read_if_there(store, row)
+        if said[place].compacted:
+            break
+    return said
+
+
+async def _read_if_there(store: Store, row: RunRow) -> _Said:
+    """Return what a turn said; nothing of one that was deleted since the turns were listed, which is not missed."""
+    try:
+        return await _read(store, row)
+    except NotFound:
+        if await store.get(row.run) is not None:
+            raise
+        return _Said()
+
+
+async def _read(store: Store, row: RunRow) -> _Said:
     if row.damage:
         raise Damaged(run=row.run, seq=None, what=row.damage)
-    kept = _KEPT.setdefault(store, _Kept())
-    known = kept.find(row)
-    if known is not None:
-        return known
     transcript, cursor, head, size = Transcript(), START, ZERO, 0
     while True:
         page = await store.read(row.run, cursor, chunks=False)
@@ -120,12 +177,12 @@ async def _transcript(store: Store, row: RunRow) -> Transcript:
         cursor = Cursor(cursor.seq + len(page.entries))
         if not page.more:
             break
+    if row.status.terminal and head != row.head:
+        raise Damaged(run=row.run, seq=cursor.seq, what="its journal does not end as its row says")
     if row.status is Status.QUARANTINED:
         # It is over for those behind it, and no call may hang loose.
         transcript.take(e.RunFinished(status=Status.FAILED))
-    if head == row.head:
-        kept.keep(row, transcript, size)
-    return transcript
+    return _Said(transcript.messages, transcript.compacted, size)
 
 
 async def _body(store: Store, tenant: str, entry: e.Entry) -> bytes | None:

@@ -320,6 +320,9 @@ class MemoryStore:
     ) -> Sequence[RunRow]:
         return self._of(tenant, conversation, after)[:limit]
 
+    async def count_turns(self, tenant: str, conversation: str, up_to: int) -> int:
+        return sum((row.turn or 0) <= up_to for row in self._of(tenant, conversation, 0))
+
     async def annotate(self, tenant: str, conversation: str, metadata: bytes) -> None:
         point.reached("before")
         self._turns.annotate(tenant, conversation, metadata)

@@ -193,6 +193,10 @@ class Store(Protocol):
         """Return a page of a conversation's turns, in order, behind the one numbered `after`, but for deleted ones."""
         ...
 
+    async def count_turns(self, tenant: str, conversation: str, up_to: int) -> int:
+        """Return how many turns a conversation has up to the one with a number, but for deleted ones."""
+        ...
+
     async def annotate(self, tenant: str, conversation: str, metadata: bytes) -> None:
         """Keep what a caller says of a conversation, in place of what he said before; it need not have begun."""
         ...

@@ -22,6 +22,7 @@ MAY_BE_ASKED: Final = f"""(
 """
 """Of runs that something was asked of: those that may be claimed for it."""
 _TURNS: Final = f"{SELECT} WHERE r.tenant = $1 AND r.conversation = $2 AND r.turn > $3 ORDER BY r.turn LIMIT $4"
+_COUNT: Final = "SELECT count(*) FROM hf_runs WHERE tenant = $1 AND conversation = $2 AND turn <= $3"
 _ROW: Final = """
     SELECT (SELECT run FROM hf_runs WHERE number = c.active_run), c.last_turn, c.over, c.reached, c.metadata, c.guard
       FROM hf_conversations c WHERE c.tenant = $1 AND c.conversation = $2
@@ -58,6 +59,11 @@ async def conversation(reader: Reader, tenant: str, name: str) -> ConversationRo
 async def turns(reader: Reader, tenant: str, name: str, after: int, limit: int) -> list[RunRow]:
     """Return a page of a conversation's turns, in order."""
     return [read_row(values) for values in await reader.rows(_TURNS, [tenant, name, after, limit])]
+
+
+async def count(reader: Reader, tenant: str, name: str, up_to: int) -> int:
+    """Return how many turns a conversation has up to a number."""
+    return int((await reader.rows(_COUNT, [tenant, name, up_to]))[0][0])
 
 
 async def annotate(reader: Reader, tenant: str, name: str, metadata: bytes) -> None:

@@ -420,6 +420,9 @@ class PostgresStore:
     ) -> Sequence[RunRow]:
         return await conversing.turns(self._reader, tenant, conversation, after, limit)
 
+    async def count_turns(self, tenant: str, conversation: str, up_to: int) -> int:
+        return await conversing.count(self._reader, tenant, conversation, up_to)
+
     async def annotate(self, tenant: str, conversation: str, metadata: bytes) -> None:
         await conversing.annotate(self._reader, tenant, conversation, metadata)
 

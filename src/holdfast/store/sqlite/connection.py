@@ -20,7 +20,9 @@ from holdfast.store.sqlite.log import lost_commit
 BUSY_MS: Final = 30_000
 _DATABASE, _LOG = 0, 1
 _OPEN_SECONDS: Final = 30.0
-_PAGES_BETWEEN_CHECKPOINTS: Final = 4000
+_PAGE_BYTES: Final = 1024
+"""A message of a kilobyte leaves no room for a fourth on a page of four, and every empty table takes a page."""
+_BYTES_BETWEEN_CHECKPOINTS: Final = 16_000 * 1024
 _OURS: Final = r"""
     SELECT type, name, tbl_name, sql FROM sqlite_master
      WHERE name LIKE 'hf\_%' ESCAPE '\' OR name LIKE 'sqlite\_autoindex\_hf\_%' ESCAPE '\'
@@ -74,13 +76,16 @@ def connect(path: str, *, create: bool = False, synchronous: str = "FULL") -> ap
     try:
         connection.set_busy_timeout(BUSY_MS)
         if not connection.readonly("main"):
+            # Of a new file only: a page keeps the size that it was made with.
+            connection.execute(f"PRAGMA page_size={_PAGE_BYTES}")
             _switch_to_wal(connection)
         connection.execute(f"PRAGMA synchronous={synchronous}")
         connection.execute("PRAGMA fullfsync=ON")
         connection.execute("PRAGMA checkpoint_fullfsync=ON")
         connection.execute("PRAGMA cell_size_check=ON")
         connection.execute("PRAGMA trusted_schema=OFF")
-        connection.execute(f"PRAGMA wal_autocheckpoint={_PAGES_BETWEEN_CHECKPOINTS}")
+        page_bytes: Any = connection.execute("PRAGMA page_size").fetchall()[0][0]
+        connection.execute(f"PRAGMA wal_autocheckpoint={_BYTES_BETWEEN_CHECKPOINTS // page_bytes}")
     except BaseException:
         connection.close()
         raise

@@ -53,6 +53,7 @@ _MAY_RETURN: Final = """
 MAY_BE_ASKED: Final = f"(r.behind = 0 OR {END_ASKED.format('r')} OR {_MAY_RETURN})"
 """Of runs that something was asked of: those that may be claimed for it."""
 _TURNS: Final = SELECT + "WHERE r.tenant = ? AND r.conversation = ? AND r.turn > ? ORDER BY r.turn LIMIT ?"
+_COUNT: Final = "SELECT count(*) FROM hf_runs WHERE tenant = ? AND conversation = ? AND turn <= ?"
 _ROW: Final = """
     SELECT (SELECT run FROM hf_runs WHERE number = c.active_run), c.last_turn, c.over, c.reached, c.metadata, c.guard
       FROM hf_conversations c WHERE c.tenant = ? AND c.conversation = ?
@@ -143,6 +144,11 @@ def conversation(asked: Asked, tenant: str, name: str) -> ConversationRow | None
 def turns(asked: Asked, tenant: str, name: str, after: int, limit: int = limits.PAGE_ENTRIES) -> list[RunRow]:
     """Return a page of a conversation's turns, in order."""
     return [read_row(values) for values in fetch(asked, _TURNS, (tenant, name, after, limit))]
+
+
+def count(asked: Asked, tenant: str, name: str, up_to: int) -> int:
+    """Return how many turns a conversation has up to a number."""
+    return int(fetch(asked, _COUNT, (tenant, name, up_to))[0][0])
 
 
 def annotate(db: Db, tenant: str, name: str, metadata: bytes) -> None:

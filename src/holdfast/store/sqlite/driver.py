@@ -361,6 +361,10 @@ class SqliteStore:
         with self._reader.one() as connection:
             return conversing.turns(connection, tenant, conversation, after, limit)
 
+    async def count_turns(self, tenant: str, conversation: str, up_to: int) -> int:
+        with self._reader.one() as connection:
+            return conversing.count(connection, tenant, conversation, up_to)
+
     async def annotate(self, tenant: str, conversation: str, metadata: bytes) -> None:
         await self._writer.submit(Do(lambda db: conversing.annotate(db, tenant, conversation, metadata)))
 

@@ -76,6 +76,7 @@ class ConversationContract:
         assert [row.turn for row in await store.turns(TENANT, CHAT, after=1, limit=1)] == [2]
         assert all(not row.damage for row in await store.turns(TENANT, CHAT))
         assert await store.turns(TENANT, "nobody") == []
+        assert [await store.count_turns(TENANT, CHAT, up_to) for up_to in (0, 2, 9)] == [0, 2, 3]
 
     async def test_turns_created_at_one_time_get_different_numbers(self, store: Store) -> None:
         """However many send at once, no number is given twice and none is left out."""
@@ -250,6 +251,7 @@ class ConversationContract:
             await end(store, await claimed(store, worker, turn))
         assert set((await store.delete(turns)).runs) == set(turns[:2])
         assert [row.turn for row in await store.turns(TENANT, CHAT)] == [3]
+        assert [await store.count_turns(TENANT, CHAT, up_to) for up_to in (0, 2, 3, 9)] == [0, 0, 1, 1]
         assert await taken(store, worker) == turns[2:]
         assert (await row_of(store, await a_turn(store))).turn == 4
 
