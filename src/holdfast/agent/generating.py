@@ -10,8 +10,9 @@ from msgspec.structs import replace as replace_speech
 
 from holdfast.agent.compaction import COMPACT, REQUEST, Degenerate, check_summary
 from holdfast.agent.cost import BYTES_PER_TOKEN, Cost, messages_bytes
-from holdfast.agent.model import Model, ModelBusy, ModelCut, ModelError, ModelRefused, Piece, Reply, Request, ToolSpec
+from holdfast.agent.model import Model, ModelBusy, ModelCut, ModelError, ModelRefused, Reply, Request, ToolSpec
 from holdfast.agent.pace import PACE
+from holdfast.agent.preview import Preview
 from holdfast.core.budget import USD
 from holdfast.core.codec import Codec
 from holdfast.core.message import ASSISTANT, Message, Usage
@@ -83,10 +84,8 @@ class Generating:
 
     async def _say(self, talk: Talk, name: str, messages: Sequence[Message], shape: Shape) -> Any:
         async def ask(step: Step[Any]) -> Reply:
-            def say(piece: Piece) -> None:
-                step.emit(piece)
-
-            return await self.model.ask(self.request(messages, f"{step.idempotency_key}.{step.attempt}"), say)
+            request = self.request(messages, f"{step.idempotency_key}.{step.attempt}")
+            return await self.model.ask(request, Preview(step.emit, talk.drive.secrets).say)
 
         counted = Cost(self.model, lambda: self.request(messages))
         gate = PACE.gate(self.model.lane, talk.drive.store.now, lambda: counted.tokens)

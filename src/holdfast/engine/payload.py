@@ -58,6 +58,20 @@ class Secrets:
             text = text.replace(value, mark)
         return text
 
+    def settled(self, text: str) -> int:
+        """Return how many characters of a text may be shown before it is known how it goes on.
+
+        Behind them stands what may be the beginning of a secret, with every secret that this would cut in two.
+        """
+        values = [value for value, _ in self._pairs]
+        begun = (length for value in values for length in range(1, len(value)) if text.endswith(value[:length]))
+        end = len(text) - max(begun, default=0)
+        while True:
+            cut = [at for value in values if (at := text.find(value, max(0, end - len(value) + 1))) != -1 and at < end]
+            if not cut:
+                return end
+            end = min(cut)
+
 
 def store_value(
     codec: Codec, value: Any, what: str, secrets: Secrets
