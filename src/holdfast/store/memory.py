@@ -313,7 +313,9 @@ class MemoryStore:
         return await self.read(run, Cursor(row.last_seq - 1), chunks=False, limit=1) if row is not None else None
 
     async def conversation(self, tenant: str, conversation: str) -> ConversationRow | None:
-        return self._turns.rows.get((tenant, conversation))
+        row = self._turns.rows.get((tenant, conversation))
+        harness, cursor = self._cursors.get((tenant, conversation), (None, None))
+        return replace(row, harness=harness, cursor=cursor) if row is not None else None
 
     async def turns(
         self, tenant: str, conversation: str, *, after: int = 0, limit: int = limits.PAGE_ENTRIES

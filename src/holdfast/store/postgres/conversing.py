@@ -23,7 +23,8 @@ MAY_BE_ASKED: Final = f"""(
 """Of runs that something was asked of: those that may be claimed for it."""
 _TURNS: Final = f"{SELECT} WHERE r.tenant = $1 AND r.conversation = $2 AND r.turn > $3 ORDER BY r.turn LIMIT $4"
 _ROW: Final = """
-    SELECT (SELECT run FROM hf_runs WHERE number = c.active_run), c.last_turn, c.over, c.reached, c.metadata, c.guard
+    SELECT (SELECT run FROM hf_runs WHERE number = c.active_run), c.last_turn, c.over, c.reached, c.metadata, c.guard,
+           c.harness, c.cursor
       FROM hf_conversations c WHERE c.tenant = $1 AND c.conversation = $2
 """
 _ANNOTATE: Final = """
