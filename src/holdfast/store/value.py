@@ -250,6 +250,7 @@ class Commit(Struct, kw_only=True):
     """Steps whose chunks end with this commit; `*` for all of them."""
     budget: Sequence[BudgetMove] = ()
     cursor: tuple[str, bytes] | None = None
+    """A harness and its resume handle, for the conversation's row; one of another harness than its own stays out."""
     freed: Sequence[str] = ()
     """Steps whose slots of limits are given back with this commit."""
 
