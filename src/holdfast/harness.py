@@ -1,7 +1,7 @@
 """Harnesses to give to an agent, what they are asked and report, and how to write one of your own."""
 
 from importlib import import_module
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from holdfast.agent.harness import (
     Ask,
@@ -21,6 +21,9 @@ from holdfast.agent.harness import (
 )
 from holdfast.core.errors import InvalidInput
 
+if TYPE_CHECKING:
+    from holdfast.agent.harnesses.remote import Remote
+
 __all__ = [
     "Ask",
     "CursorInvalid",
@@ -32,12 +35,15 @@ __all__ = [
     "HarnessLimit",
     "HarnessMismatch",
     "Known",
+    "Remote",
     "Rests",
     "Session",
     "Start",
     "Told",
 ]
-_LAZY: Final[dict[str, tuple[str, str]]] = {}
+_LAZY: Final = {
+    "Remote": ("remote", ""),
+}
 """Where each harness is, and the extra that it needs; what a program does not use, it does not load."""
 
 
