@@ -1,8 +1,9 @@
 """A harness that follows a script, and the provider behind it: what is created there outlives the process."""
 
+import asyncio
 import json
 import os
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,6 +15,7 @@ from holdfast.agent.model import ModelCut, ModelRefused, TextPiece
 from holdfast.core.message import ASSISTANT, Message, Part, Text, ToolCall, Usage
 
 _MOST: Final = 10_000
+_LOOK_SECONDS: Final = 0.005
 
 Line = str | ToolCall | list[Any] | Ended | BaseException | Callable[[Ask], Any]
 """What is said next: text, calls, a whole ending, an error before anything is created, or what a function returns."""
@@ -37,6 +39,10 @@ class ScriptedProvider:
     def __init__(self, folder: str | Path | None = None) -> None:
         self._folder = Path(folder) if folder is not None else None
         self._kept: list[dict[str, Any]] = []
+        self.cuts: list[tuple[int, bool]] = []
+        """After how many events each of the next looks at an exchange breaks off; True: as if it were over."""
+        self.held = False
+        """True while no exchange comes to its end, unless it is cancelled."""
 
     def add(self, parent: str | None, key: str, ended: Ended) -> Created:
         """Keep a new exchange."""
@@ -106,7 +112,7 @@ class ScriptedHarness:
 
     def __init__(
         self, *lines: Line, provider: ScriptedProvider | None = None, name: str = "scripted", keyed: bool = False,
-        finds: bool = False, in_doubt: InDoubt = "again", cut_after: Sequence[int] = (),
+        finds: bool = False, in_doubt: InDoubt = "again",
     ) -> None:  # fmt: skip
         """Follow a script; behind its last line the last one is said again.
 
@@ -117,11 +123,9 @@ class ScriptedHarness:
             keyed: Whether a creation sent twice under one key is one.
             finds: Whether an exchange whose id was lost can be looked up by its key.
             in_doubt: What follows where it cannot.
-            cut_after: After how many events the stream of each exchange breaks off, once for each number.
         """
         self.provider = provider if provider is not None else ScriptedProvider()
         self.lines, self.name, self.keyed, self.finds, self.in_doubt = lines, name, keyed, finds, in_doubt
-        self.cut_after = tuple(cut_after)
         self.lane = f"scripted/{name}"
         self.asks: list[Ask] = []
         """All that was asked of this object, creations only."""
@@ -143,7 +147,6 @@ class ScriptedSession:
 
     def __init__(self, harness: ScriptedHarness) -> None:
         self._harness, self._provider = harness, harness.provider
-        self._cuts: dict[str, list[int]] = {}
 
     async def create(self, ask: Ask) -> AsyncIterator[Event]:
         """Say the next line of the chain."""
@@ -167,17 +170,26 @@ class ScriptedSession:
             yield event
 
     async def _events(self, known: Created, after: int) -> AsyncIterator[Event]:
-        cuts = self._cuts.setdefault(known.id, list(self._harness.cut_after))
         words = (known.ended.message.text if known.ended.message is not None else "").split()
         events: list[Event] = [Told(TextPiece(f"{word} "), id=str(n)) for n, word in enumerate(words, 1)]
         events.append(msgspec.structs.replace(known.ended, id=str(len(words) + 1)))
+        cut, clean = self._provider.cuts.pop(0) if self._provider.cuts else (None, False)
         for number, event in enumerate(events, 1):
             if number <= after:
                 continue
-            if number - 1 in cuts:
-                cuts.remove(number - 1)
-                raise ModelCut(f"cut after {number - 1} events")
+            if number - 1 == cut and clean:
+                return
+            if number - 1 == cut:
+                raise ModelCut(f"cut after {cut} events")
+            if number == len(events):
+                await self._held(known.id)
             yield event
+
+    async def _held(self, id: str) -> None:
+        while self._provider.held:
+            if id in self._provider.cancelled:
+                raise ModelRefused(f"exchange {id!r} was cancelled")
+            await asyncio.sleep(_LOOK_SECONDS)
 
     async def find(self, ask: Ask) -> Any:
         """Look an exchange up by its key, where that can be done."""
