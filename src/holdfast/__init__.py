@@ -37,6 +37,7 @@ from holdfast.store.protocol import Transaction
 from holdfast.stream.event import Event
 
 if TYPE_CHECKING:
+    from holdfast import harness as harness
     from holdfast import mcp as mcp
     from holdfast import models as models
     from holdfast import server as server
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> object:
-        if name in ("mcp", "models", "server", "testing"):  # what programs do not need, they do not load
+        if name in ("harness", "mcp", "models", "server", "testing"):  # what programs do not need, they do not load
             return import_module(f"holdfast.{name}")
         raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
 
@@ -93,4 +94,4 @@ __all__ = [
 
 
 def __dir__() -> list[str]:
-    return sorted([*__all__, "__version__", "mcp", "models", "server", "testing"])
+    return sorted([*__all__, "__version__", "harness", "mcp", "models", "server", "testing"])

@@ -6,7 +6,7 @@ from typing import Any, Final
 from holdfast.agent.turn import Turn
 from holdfast.core.message import TOOL, Message, Part, ToolCall, ToolResult
 from holdfast.engine.doubt import Doubt
-from holdfast.engine.talk import Said
+from holdfast.engine.speech import Said
 from holdfast.journal import replay as r
 
 

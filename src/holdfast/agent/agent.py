@@ -6,10 +6,12 @@ from datetime import timedelta
 from functools import cached_property
 from hashlib import sha256
 from importlib import import_module
+from pathlib import Path
 from threading import Lock
 from typing import Any, Final, Generic, Literal, TypedDict, TypeVar, Unpack, cast, overload
 
 from holdfast.agent.generating import PATIENCE
+from holdfast.agent.harness import Harness
 from holdfast.agent.model import Model
 from holdfast.agent.output import Output
 from holdfast.agent.tool import Toolset, as_tool, checked_tools
@@ -34,7 +36,7 @@ _FINDING: Final = Lock()
 
 
 class AgentOptions(TypedDict, total=False):
-    """The keywords of `hf.Agent` but for `model` and `output`."""
+    """The keywords of `hf.Agent` but for `model`, `harness` and `output`."""
 
     instructions: str | Callable[..., Any]
     tools: Sequence[Any]
@@ -46,6 +48,7 @@ class AgentOptions(TypedDict, total=False):
     approval_expires: float | timedelta | None
     retry: Retry
     settings: Mapping[str, Any]
+    workspace: str | Path | None
     on_change: OnChange
     hooks: Hooks | None
     description: str
@@ -65,11 +68,16 @@ class Agent(Durable[R_co, [str]], Generic[R_co]):
     def __init__(
         self, name: str, *, model: Model | str, output: type[R_co], **options: Unpack[AgentOptions]
     ) -> None: ...
+    @overload
+    def __init__(self: "Agent[str]", name: str, *, harness: Harness, **options: Unpack[AgentOptions]) -> None: ...
+    @overload
+    def __init__(self, name: str, *, harness: Harness, output: type[R_co], **options: Unpack[AgentOptions]) -> None: ...
     def __init__(
         self,
         name: str,
         *,
-        model: Model | str,
+        model: Model | str | None = None,
+        harness: Harness | None = None,
         output: Any = str,
         instructions: str | Callable[..., Any] = "",
         tools: Sequence[Any] = (),
@@ -81,6 +89,7 @@ class Agent(Durable[R_co, [str]], Generic[R_co]):
         approval_expires: float | timedelta | None = None,
         retry: Retry = PATIENCE,
         settings: Mapping[str, Any] | None = None,
+        workspace: str | Path | None = None,
         on_change: OnChange = "adopt",
         hooks: Hooks | None = None,
         description: str = "",
@@ -90,7 +99,8 @@ class Agent(Durable[R_co, [str]], Generic[R_co]):
 
         Args:
             name: Under which its runs are known; code that resumes them has an agent of this name.
-            model: Who writes the next message, or its name: `"openai:gpt-5-mini"`.
+            model: Who writes the next message, or its name: `"openai:gpt-5-mini"`. Either this or `harness`.
+            harness: What takes the turn elsewhere and keeps its own memory of the conversation; see `holdfast.harness`.
             output: The type of the answer. What has not this form is asked for again, `output_limit` times.
             instructions: What the model is told first; of a function what it returns, recorded once in each run.
             tools: Functions, tools, agents, durable functions and toolsets (MCP servers) that the model may call.
@@ -102,6 +112,7 @@ class Agent(Durable[R_co, [str]], Generic[R_co]):
             approval_expires: How long a person has to agree to a call of a tool that needs it.
             retry: How a model that is busy, or was cut off, is asked again.
             settings: Of the provider: temperature, max_tokens and so on, sent as they are.
+            workspace: The directory that a harness works in, the same for every turn.
             on_change: `"adopt"` lets other instructions, tools or models take over a run under way; `"pin"` keeps a
                 run with the version that it was started with.
             hooks: What is done with an answer before its run ends, as steps of it.
@@ -143,9 +154,21 @@ class Agent(Durable[R_co, [str]], Generic[R_co]):
         if not isinstance(instructions, str) and not callable(instructions):
             raise InvalidInput(f"instructions= is text, or a function that returns it, not {instructions!r}")
         self.instructions = instructions
-        if not isinstance(model, str) and not callable(getattr(model, "ask", None)):
+        self.workspace = Path(workspace) if workspace is not None else None
+        self.harness = _checked_harness(harness, model)
+        if harness is not None:
+            self._refuse_with_harness(harness)
+        elif not isinstance(model, str) and not callable(getattr(model, "ask", None)):
             raise InvalidInput(f"model= is a model or the name of one, as in 'openai:gpt-5-mini', not {model!r}")
+        elif workspace is not None:
+            raise InvalidInput("workspace= is the directory of a harness, and this agent has none")
         self._model = model
+
+    def _refuse_with_harness(self, harness: Harness) -> None:
+        if self.compact_after is not None:
+            raise InvalidInput(f"compact_after= is for models: harness {harness.name!r} has a memory of its own")
+        if (self.tools or self.toolsets) and not harness.takes_tools:
+            raise InvalidInput(f"harness {harness.name!r} calls no tools of the agent's: leave tools= out")
 
     def __repr__(self) -> str:
         return f"<agent {self.name}>"
@@ -153,6 +176,8 @@ class Agent(Durable[R_co, [str]], Generic[R_co]):
     @cached_property
     def model(self) -> Model:
         """Who writes the next message; one given by name is looked up when it is first needed."""
+        if self._model is None:
+            raise InvalidInput(f"agent {self.name!r} has a harness, and no model")
         if not isinstance(self._model, str):
             return self._model
         providers: Any = import_module("holdfast.agent.providers")
@@ -173,7 +198,9 @@ class Agent(Durable[R_co, [str]], Generic[R_co]):
         """The version of the agent when none is given: a digest of what its runs depend on."""
         told = self.instructions if isinstance(self.instructions, str) else _name_of(self.instructions)
         specs = [[tool.spec.name, tool.spec.description, tool.spec.schema] for tool in self.tools.values()]
-        form = {"name": self.name, "instructions": told, "tools": specs, "output": self.output.schema}
+        form: dict[str, Any] = {"name": self.name, "instructions": told, "tools": specs, "output": self.output.schema}
+        if self.harness is not None:
+            form["harness"] = self.harness.name
         return sha256(canonical(form, f"the version of {self.name}")).hexdigest()[:16]
 
     @cached_property
@@ -193,6 +220,19 @@ class Agent(Durable[R_co, [str]], Generic[R_co]):
         # The run was begun with a text, so that nothing is recorded here.
         code = look_at(self.instructions)
         return str(await talk.drive.perform(code, (), {}))
+
+
+def _checked_harness(harness: Any, model: Any) -> Harness | None:
+    if harness is None:
+        if model is None:
+            raise InvalidInput("an agent has a model= or a harness=")
+        return None
+    if model is not None:
+        raise InvalidInput("an agent has a model= or a harness=, not both")
+    if not callable(getattr(harness, "open", None)) or not isinstance(getattr(harness, "name", None), str):
+        raise InvalidInput(f"harness= is a harness of holdfast.harness or your own, not {harness!r}")
+    checked: Harness = harness
+    return checked
 
 
 def _text(given: str) -> str:

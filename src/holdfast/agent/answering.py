@@ -18,7 +18,8 @@ from holdfast.core.transcript import unknown_outcome
 from holdfast.engine.context import Context
 from holdfast.engine.function import StepCode
 from holdfast.engine.policy import Policy
-from holdfast.engine.talk import Said, Speech, Talk
+from holdfast.engine.speech import Said, Speech
+from holdfast.engine.talk import Talk
 
 _ANSWER: Final = "answer"
 _STEP: Final = "a step"

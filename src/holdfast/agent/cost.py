@@ -3,12 +3,12 @@
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.agent.model import Model, Request
+from holdfast.agent.model import Request
 from holdfast.core.budget import CALLS, TOKENS, USD
 from holdfast.core.errors import UnknownPrice
 from holdfast.core.message import Message, Usage
@@ -20,10 +20,19 @@ ANSWER_TOKENS: Final = 8192
 _MOST: Final = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 
 
+class Priced(Protocol):
+    """Whoever is paid for generations: a model or a harness. One that knows its price has `cost_of`."""
+
+    @property
+    def name(self) -> str:
+        """What is told of it."""
+        ...
+
+
 class Cost:
     """What one generation is estimated at; worked out when it is asked for, and once."""
 
-    def __init__(self, model: Model, request: Callable[[], Request]) -> None:
+    def __init__(self, model: Priced, request: Callable[[], Request]) -> None:
         self._model, self._request = model, request
 
     @cached_property
@@ -70,7 +79,7 @@ def answer_tokens(settings: Mapping[str, Any]) -> int:
     return max(1, int(given))
 
 
-def price_of(model: Model, usage: Usage) -> int | None:
+def price_of(model: Priced, usage: Usage) -> int | None:
     """Return what so much costs, in nano-USD; None where nobody knows. A model that knows has `cost_of`."""
     cost_of = getattr(model, "cost_of", None)
     cost = cost_of(usage) if cost_of is not None else None

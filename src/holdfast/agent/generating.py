@@ -20,8 +20,9 @@ from holdfast.core.retry import Retry
 from holdfast.core.status import Effect
 from holdfast.engine.function import StepCode
 from holdfast.engine.policy import Policy
+from holdfast.engine.speech import Said, Shape, Speech
 from holdfast.engine.step import Step
-from holdfast.engine.talk import Said, Shape, Speech, Talk
+from holdfast.engine.talk import Talk
 
 MODEL: Final = "model"
 """The name of a generation's step."""

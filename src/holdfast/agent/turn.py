@@ -6,8 +6,11 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
 from holdfast.agent.answering import Answering
+from holdfast.agent.binding import find_stand, moved_to, refuse_bound, stored
 from holdfast.agent.compaction import COMPACT
+from holdfast.agent.exchanging import Exchanging
 from holdfast.agent.generating import Generating
+from holdfast.agent.harness import Start
 from holdfast.agent.hooking import Hooking
 from holdfast.agent.output import ask_again
 from holdfast.agent.reader import Misread
@@ -16,7 +19,8 @@ from holdfast.core.errors import Misuse, OutputInvalid, StepError, TurnLimit
 from holdfast.core.message import TOOL, USER, Message, Text, ToolCall
 from holdfast.core.transcript import summary_message
 from holdfast.engine.context import Context
-from holdfast.engine.talk import Next, Said, Talk
+from holdfast.engine.speech import Said
+from holdfast.engine.talk import Next, Talk
 
 if TYPE_CHECKING:
     from holdfast.agent.agent import Agent
@@ -35,6 +39,7 @@ class Turn:
         if self._talk.drive.function is not agent:
             raise Misuse(f"an agent's turn is a run of its own: use ctx.run({agent.name}, message)")
         self._messages: list[Message] = []
+        self._exchanging: Exchanging | None = None
         self._asked = 0
         """How often the model was."""
         self._failed_to_compact = False
@@ -55,10 +60,15 @@ class Turn:
         except Exception as error:
             await self._hooking.fail(error)
             raise
+        finally:
+            if self._exchanging is not None:
+                await self._exchanging.close()
 
     async def _take(self, message: str) -> Any:
         talk, agent = self._talk, self._agent
-        self._messages = [*await talk.earlier(), Message(USER, (Text(message),))]
+        earlier = await talk.earlier()
+        await self._bind(earlier)
+        self._messages = [*earlier, Message(USER, (Text(message),))]
         tools = await self._tools()
         generating = await self._prepare(tools)
         answering = Answering(self._context, talk, tools, agent.approval_expires)
@@ -98,8 +108,27 @@ class Turn:
                     tools.setdefault(one.name, toolset.make(one))
         return tools
 
-    async def _prepare(self, tools: Mapping[str, Tool[..., Any]]) -> Generating:
+    async def _bind(self, earlier: list[Message]) -> None:
+        """Bind the turn to the agent's harness, or see that it is bound to none, before anything is done."""
+        harness = self._agent.harness
+        if harness is None:
+            await refuse_bound(self._talk)
+            return
+        stand, recorded = await find_stand(self._talk, harness, earlier)
+        if not recorded:
+            await self._talk.bind(moved_to(harness.name, stand), stored(harness.name, stand))
+
+    async def _prepare(self, tools: Mapping[str, Tool[..., Any]]) -> Generating | Exchanging:
         agent = self._agent
+        if agent.harness is not None:
+            row = self._talk.drive.lease.row
+            start = Start(
+                instructions=await agent.instructions_for(self._context, self._talk),
+                tools=[tool.spec for tool in tools.values()], output=agent.output.schema, settings=agent.settings,
+                workspace=agent.workspace, run=row.run, conversation=row.conversation,
+            )  # fmt: skip
+            self._exchanging = Exchanging(self._talk, agent.harness, start, agent.retry)
+            return self._exchanging
         return Generating(
             model=await agent.find_model(),
             instructions=await agent.instructions_for(self._context, self._talk),
@@ -109,12 +138,14 @@ class Turn:
             retry=agent.retry,
         )
 
-    async def _compact(self, generating: Generating) -> None:
+    async def _compact(self, generating: Generating | Exchanging) -> None:
         """Let a summary stand for what was said, once that is too long; what is no summary changes nothing.
 
         Before the first generation of a turn that is what was said in earlier ones; later it is all.
         """
         agent, talk = self._agent, self._talk
+        if isinstance(generating, Exchanging):
+            return  # a harness has a memory of its own
         following = talk.next()
         wanted = following is None and self._is_long(generating) and not self._failed_to_compact
         if not wanted and (following is None or following.name != COMPACT):
@@ -133,14 +164,17 @@ class Turn:
         limit = self._agent.compact_after
         return limit is not None and len(self._messages) > 2 and generating.tokens(self._messages) > limit
 
-    async def _generate(self, generating: Generating) -> Said:
+    async def _generate(self, generating: Generating | Exchanging) -> Said:
         agent = self._agent
         if self._hooking.has_failed():
             raise TurnLimit(agent=agent.name, limit=self._asked)  # as it did, whatever the limit is now
         if self._asked >= agent.turn_limit and self._talk.next() is None:
             raise TurnLimit(agent=agent.name, limit=agent.turn_limit)
         self._asked += 1
-        said = await generating.generate(self._talk, self._messages)
+        if isinstance(generating, Exchanging):
+            said = await generating.generate(self._messages)
+        else:
+            said = await generating.generate(self._talk, self._messages)
         self._messages.append(said.message)
         return said
 

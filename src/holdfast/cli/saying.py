@@ -19,6 +19,7 @@ _REASONS: Final = {
     "child": "waits for child",
     "sleep": "sleeps",
     "retry": "waits for its next attempt",
+    "harness": "waits for what it began elsewhere",
     "pace": "waits for its turn with the provider",
     "code": "waits for code",
 }

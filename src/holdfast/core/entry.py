@@ -162,7 +162,8 @@ _DOUBTS: Final = {
 
 
 class StepResolved(_Payload, frozen=True, kw_only=True):
-    """A doubt was ended: `outcome` is done, not_done or unknown; `how` is verify, person or policy."""
+    """A doubt was ended: `outcome` is done, not_done, unknown, or again where the policy accepts that
+    it happened twice; `how` is verify, person or policy."""
 
     step: str
     how: str
@@ -245,7 +246,7 @@ class ChildSettled(_Payload, frozen=True, kw_only=True):
 
 
 class CursorMoved(_Payload, frozen=True, kw_only=True):
-    """A harness moved its own resume handle."""
+    """A harness moved its own resume handle: of a step under way how to find it again, else where the next begins."""
 
     harness: str
     step: str | None = None

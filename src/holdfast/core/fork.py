@@ -82,7 +82,7 @@ class History:
                 left = entry.why == "cancelled"
                 self._at(entry, entry.step, "step", _Stands.UNKNOWN if left else _Stands.DOUBTED)
             case e.StepResolved():
-                ends = {"done": _Stands.CLOSED, "not_done": _Stands.AGAIN}
+                ends = {"done": _Stands.CLOSED, "not_done": _Stands.AGAIN, "again": _Stands.AGAIN}
                 self._at(entry, entry.step, "step", ends.get(entry.outcome, _Stands.UNKNOWN))
             case e.QuestionAsked():
                 self._at(entry, entry.step, "question", _Stands.OPEN)

@@ -84,6 +84,10 @@ class Doubt:
             word = await self._wait(doubt, due_at=None, detail=detail, takes=self._is_word)
             assert word is not None
             return await self._hear(word, doubt)
+        if call.in_doubt == "again" and (call.retry is None or doubt.attempt < call.retry.attempts):
+            # What it took, if it happened, stays charged.
+            await self._write_resolved(how="policy", outcome="again", note=self._unsure)
+            return await call.attempt(doubt.attempt + 1)
         await self._write_resolved(how="policy", outcome="unknown", note=self._unsure)
         raise InDoubt(step=self._key, message=r.given_up(doubt.why, self._unsure), attempts=doubt.attempt)
 

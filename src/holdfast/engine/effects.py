@@ -132,7 +132,7 @@ class StepCall:
             case r.InQuestion():
                 return await Doubt(self).resolve(answer)
             case r.Interrupted(effect=Effect.ONCE):
-                return await Doubt(self).begin("crash", answer, None)
+                return await self.doubt("crash", answer, None)
             case r.Interrupted():
                 return await self.attempt(answer.attempt + 1)
 
@@ -144,6 +144,7 @@ class StepCall:
             await self.drive.cancelling.be_told()
         except asyncio.CancelledError as error:
             if isinstance(answer, r.Interrupted | r.InQuestion):
+                await self.call_off(error)
                 self.cancelled(error, answer.attempt)
             elif not self.drive.unwinding:
                 self._record_cancel(answer.attempt)
@@ -235,17 +236,38 @@ class StepCall:
         started_at = 0
         if self.effect is not Effect.REPEAT or self.held:
             started_at = await self._intend(attempt)
+        return await self.perform(attempt, started_at)
+
+    async def perform(self, attempt: int, started_at: int) -> Any:
+        """Perform an attempt whose intent, if it has one, is written, and record what comes of it."""
         try:
             value = await self._call(attempt)
-            witness.performed(self.drive.lease, self.key, attempt)
+            self.witness(attempt)
             entry, blobs, back = self.closed(value, attempt)
         except BaseException as error:
             if not is_failure(error):
+                await self.call_off(error)
                 self.cancelled(error, attempt)
                 raise
             return await self.failed(error, attempt, started_at)
-        await self.drive.write(entry, blobs=blobs, **self.over(), **self._paid(entry))
+        also, rest = self.beside()
+        await self.drive.write(entry, *also, blobs=blobs, **rest, **self.over(), **self._paid(entry))
         return back
+
+    def witness(self, attempt: int) -> None:
+        """Tell whoever counts effects that one was performed."""
+        witness.performed(self.drive.lease, self.key, attempt)
+
+    def beside(self) -> tuple[Sequence[e.Entry], dict[str, Any]]:
+        """Return what is written with the entry that records a result, behind it and with its commit."""
+        return (), {}
+
+    async def call_off(self, error: BaseException) -> None:
+        """Do what can be done, when the code is cancelled, about something that goes on outside of this process."""
+
+    async def doubt(self, why: str, sent: r.Interrupted, error: BaseException | None) -> Any:
+        """Begin to doubt an attempt of which nobody knows whether it happened, and end that."""
+        return await Doubt(self).begin(why, sent, error)
 
     def closed(self, value: Any, attempt: int) -> tuple[e.Entry, Sequence[NewBlob], Any]:
         """Return the entry that records a result, the blobs that go with it, and what the code is given."""
@@ -364,9 +386,13 @@ class StepCall:
         if doubtful and not declared:
             why = "timeout" if isinstance(error, TimeoutError) and self.timeout is not None else "error"
             timeout = int(self.timeout * 1e6) if self.timeout is not None else None
-            return await Doubt(self).begin(why, r.Interrupted(self.effect, attempt, started_at, timeout), error)
+            return await self.doubt(why, r.Interrupted(self.effect, attempt, started_at, timeout), error)
+        return await self.known_to_fail(error, attempt)
+
+    async def known_to_fail(self, error: BaseException, attempt: int) -> Any:
+        """Record that an attempt failed, and raise, or try again by what was declared."""
         info = traced(error, self.drive.secrets)
-        retry_at = self._retry_at(error, attempt)
+        retry_at = self.retry_at(error, attempt)
         entry = e.StepFailed(
             step=self.key, digest=self.digest, attempt=attempt, error=info, retry_at=retry_at, usage=self.wasted(error)
         )
@@ -376,7 +402,8 @@ class StepCall:
         await self._wait_until(retry_at, attempt)
         return await self.attempt(attempt + 1)
 
-    def _retry_at(self, error: BaseException, attempt: int) -> int | None:
+    def retry_at(self, error: BaseException, attempt: int) -> int | None:
+        """Return when another attempt is to be made, by the declared policy; None for never."""
         if self.retry is None or not self.retry.wants(error, attempt):
             return None
         now = self.drive.store.now()

@@ -1,6 +1,6 @@
 """What a run says and is told, as messages of its journal: each has its place, and closes what it came of."""
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -8,149 +8,29 @@ import msgspec
 from msgspec import Raw, Struct
 
 from holdfast.core import entry as e
-from holdfast.core.codec import NULL, Codec, digest, encode
+from holdfast.core.codec import Codec, digest, encode
 from holdfast.core.errors import Damaged, Diverged, InvalidValue, NotFound
 from holdfast.core.ids import RunId
 from holdfast.core.message import USER, Message, Part, Role, Text
 from holdfast.core.post import STEER, SteerBody
 from holdfast.core.status import Status
 from holdfast.core.stepkey import branch_of, encode_name
-from holdfast.core.transcript import PARTS, read_message
 from holdfast.engine.context import Context
 from holdfast.engine.drive import Drive
-from holdfast.engine.effects import Gate, StepCall
+from holdfast.engine.effects import Gate
 from holdfast.engine.fanout import raised_first
 from holdfast.engine.function import Durable, StepCode
 from holdfast.engine.payload import store_value
 from holdfast.engine.resting import finish
+from holdfast.engine.speech import Draws, Later, MessageCall, Said, Shape, Speech, Wasted, loaded, written
 from holdfast.engine.verb import Child
 from holdfast.journal import replay as r
 from holdfast.store.history import earlier
-from holdfast.store.value import NewBlob
+from holdfast.store.value import ConversationRow, NewBlob
 
-Usage = dict[str, int | None]
 _MESSAGE: Final = "message"
 _CHILD: Final = "a child"
 _ANY: Final = Codec(Any)
-_TEXT: Final = Codec(str)
-
-
-class Speech(Struct, frozen=True):
-    """What a step came to, to be kept as a message."""
-
-    role: Role
-    parts: Sequence[Part]
-    native: Raw = NULL
-    provider: str = ""
-    model: str = ""
-    usage: Usage | None = None
-    blobs: Sequence[NewBlob] = ()
-    """Of values that the parts name."""
-    up_to: int | None = None
-    """Where it is no message, but the summary of all that stands up to this entry."""
-
-
-class Said(Struct, frozen=True):
-    """A message that stands in the journal: where, and what it says."""
-
-    seq: int
-    message: Message
-    inline: bool = True
-    """False when its parts stand in a blob."""
-
-
-Shape = Callable[[Any], Speech]
-"""Makes a message of what a step returned; what it is given was performed, so it may not fail."""
-Wasted = Callable[[BaseException], Usage | None]
-"""Says what a failed attempt took."""
-Draws = Callable[[], Mapping[str, int]]
-"""Says what an attempt may take of the run's budget, by channel."""
-
-
-class _Call(StepCall):
-    """A step whose result is a message."""
-
-    __slots__ = ("shape", "spent", "tells")
-
-    def __init__(self, drive: Drive, code: StepCode, keywords: dict[str, Any], key: str, digest: str) -> None:
-        super().__init__(drive, code, (), keywords, key, digest)
-        self.shape: Shape | None = None
-        self.spent: Wasted | None = None
-        self.tells: tuple[type[Exception], ...] = ()
-        """What it may raise that is a result all the same: it is shaped like one."""
-
-    async def answer(self, answer: r.Answer) -> Any:
-        if isinstance(answer, r.Spoken):
-            await self.drive.replayed()
-            return await _loaded(self.drive, answer.entry)
-        return await super().answer(answer)
-
-    async def _call(self, attempt: int) -> Any:
-        try:
-            return await super()._call(attempt)
-        except self.tells as told:
-            return told
-
-    def closed(self, value: Any, attempt: int) -> tuple[e.Entry, Sequence[NewBlob], Any]:
-        assert self.shape is not None
-        usage = self.usage
-        speech = self.shape(value)
-        if speech.usage is not None:
-            usage = {**(usage or {}), **speech.usage}
-        if speech.up_to is not None:
-            return self._compacted(speech, speech.up_to, attempt, usage)
-        entry, blobs, said = _written(self.drive, self.key, speech)
-        entry = msgspec.structs.replace(entry, attempt=attempt, usage=usage)
-        return entry, blobs, _Later(entry, said)
-
-    def _compacted(
-        self, speech: Speech, up_to: int, attempt: int, usage: Usage | None
-    ) -> tuple[e.Entry, Sequence[NewBlob], str]:
-        text = Message(speech.role, tuple(speech.parts)).text
-        raw, blob, blobs, summary = store_value(_TEXT, text, f"the summary of {self.key}", self.drive.secrets)
-        entry = e.HistoryCompacted(up_to=up_to, step=self.key, raw=raw, blob=blob, attempt=attempt, usage=usage)
-        return entry, blobs, summary
-
-    async def attempt(self, attempt: int) -> Any:
-        back = await super().attempt(attempt)
-        return back.said() if isinstance(back, _Later) else back
-
-    def wasted(self, error: BaseException) -> Usage | None:
-        spent = self.spent(error) if self.spent is not None else None
-        return {**(super().wasted(error) or {}), **(spent or {})} or None
-
-
-class _Later:
-    """A message whose number is known once it is written."""
-
-    __slots__ = ("_entry", "_message")
-
-    def __init__(self, entry: e.MessageAdded, message: Message) -> None:
-        self._entry, self._message = entry, message
-
-    def said(self) -> Said:
-        return Said(self._entry.seq, self._message, self._entry.blob is None)
-
-
-def _written(drive: Drive, key: str, speech: Speech) -> tuple[e.MessageAdded, Sequence[NewBlob], Message]:
-    """Return the entry of a message, the blobs that go with it, and the message as a replay will read it."""
-    raw, blob, blobs, parts = store_value(PARTS, list(speech.parts), f"the message of {key}", drive.secrets)
-    own = bytes(speech.native)
-    # The very default where there is none, so that the entry does not hold it.
-    native = NULL if own == bytes(NULL) else Raw(drive.secrets.redact(own))
-    entry = e.MessageAdded(
-        role=speech.role, step=key, raw=raw, blob=blob, native=native, provider=speech.provider, model=speech.model
-    )
-    return entry, (*speech.blobs, *blobs), Message(speech.role, tuple(parts), native, speech.provider)
-
-
-async def _loaded(drive: Drive, entry: e.MessageAdded) -> Said:
-    row = drive.lease.row
-    try:
-        body = await drive.answer(drive.store.blob(row.tenant, entry.blob.digest)) if entry.blob is not None else None
-        return Said(entry.seq, read_message(entry, body), entry.blob is None)
-    except (Damaged, NotFound, InvalidValue) as error:
-        raise drive.refuse(Damaged(run=row.run, seq=entry.seq, what=f"{entry.step}: {error}")) from error
 
 
 class Next(Struct, frozen=True):
@@ -205,15 +85,24 @@ class Talk:
             StepError: it failed, now or when it was first performed.
             InDoubt: it may or may not have happened.
         """
+
+        def make(key: str) -> MessageCall:
+            call = MessageCall(self._drive, code, keywords, key, digest)
+            call.shape, call.spent, call.tells = shape, spent, tells
+            call.draws, call.gate = draws, gate
+            return call
+
+        return await self.ask(code.name, make)
+
+    async def ask(self, name: str, make: Callable[[str], MessageCall]) -> Any:
+        """Perform the step that `make` makes for its key, as `say` does."""
         context, drive = self._context, self._drive
         branch = context._enter()
-        key = branch.key(code.name, None)
+        key = branch.key(name, None)
         if drive.cancel_asked:
             await drive.cancelling.arrive(branch, key)
         answer = r.FRESH if branch.past else context._ask(branch, key, None, "a step")
-        call = _Call(drive, code, keywords, key, digest)
-        call.shape, call.spent, call.tells = shape, spent, tells
-        call.draws, call.gate = draws, gate
+        call = make(key)
         branch.busy = True
         try:
             if drive.handing and answer is r.FRESH:
@@ -227,6 +116,28 @@ class Talk:
             branch.busy = False
             if drive.cancel_asked:
                 drive.cancelling.tell_soon()
+
+    @property
+    def cursor(self) -> e.CursorMoved | None:
+        """Where the run's harness stands, by its own journal; None for a run that has none yet."""
+        return self._drive.replay.cursor
+
+    async def conversation(self) -> ConversationRow | None:
+        """Return where the run's conversation stands; nobody else moves it while this is its turn."""
+        row = self._drive.lease.row
+        if row.conversation is None:
+            return None
+        return await self._drive.answer(self._drive.store.conversation(row.tenant, row.conversation))
+
+    async def bind(self, cursor: e.CursorMoved, stored: bytes) -> None:
+        """Write from where a harness begins the turn; from then on the conversation is bound to it."""
+        drive = self._drive
+        if drive.handing:
+            await drive.leave()
+        if drive.catching.pending:
+            await drive.catching.arrive(cursor.harness)
+        await drive.write(cursor, cursor=(cursor.harness, stored))
+        drive.replay.cursor = cursor
 
     async def put(
         self, name: str, role: Role, parts: Sequence[Part], *, post: int | None = None, by: str | None = None,
@@ -245,7 +156,7 @@ class Talk:
         answer = r.FRESH if branch.past else context._ask(branch, key, None, "a step")
         if isinstance(answer, r.Spoken):
             await drive.replayed()
-            return await _loaded(drive, answer.entry)
+            return await loaded(drive, answer.entry)
         if answer is not r.FRESH or speech is None:
             raise drive.refuse(Diverged(seq=0, recorded=f"{key!r} as something else", asked="it as a message"))
         branch.busy = True
@@ -254,10 +165,10 @@ class Talk:
                 await drive.leave()
             if drive.catching.pending:
                 await drive.catching.arrive(key)
-            entry, blobs, message = _written(drive, key, speech)
+            entry, blobs, message = written(drive, key, speech)
             entry = msgspec.structs.replace(entry, post=consumed[0] if consumed else None, by=by)
             await drive.write(entry, blobs=blobs, consumed=consumed)
-            return _Later(entry, message).said()
+            return Later(entry, message).said()
         finally:
             branch.busy = False
             if drive.cancel_asked:

@@ -23,7 +23,19 @@ _LINGER_SECONDS: Final = 0.2
 """How long a run whose children are under way is kept before it is parked."""
 _LOOK_SECONDS: Final = 1.0
 _LEAVING: Final = "leave"
-_BY_INTEREST: Final = ("doubt", "ask", "callback", "signal", "child", "limit", "pace", "retry", "sleep", BUDGET)
+_BY_INTEREST: Final = (
+    "doubt",
+    "ask",
+    "callback",
+    "signal",
+    "child",
+    "limit",
+    "harness",
+    "pace",
+    "retry",
+    "sleep",
+    BUDGET,
+)
 """Of several waits the first of these gives the run's rest its name."""
 
 Takes = Callable[[Post], bool]

@@ -148,11 +148,13 @@ CLOSED = (Recorded, Failed, Cancelled, GivenUp, Received, Decided, Settled, Spok
 class _Record:
     """One place in a branch: what was asked there, and the latest that is known of it."""
 
-    __slots__ = ("answer", "digest", "key", "seq", "started_at", "timeout", "what", "why")
+    __slots__ = ("answer", "digest", "key", "mark", "seq", "started_at", "timeout", "what", "why")
 
     def __init__(self, key: str, what: str, digest: str | None, seq: int, answer: Answer) -> None:
         self.key, self.what, self.digest, self.seq, self.answer = key, what, digest, seq, answer
         self.started_at, self.timeout, self.why = 0, None, ""  # type: int, int | None, str
+        self.mark: e.CursorMoved | None = None
+        """What a harness last said of it."""
 
 
 class Replay:
@@ -174,6 +176,8 @@ class Replay:
         """Branch sets whose place in their parent was asked for."""
         self.cancel_seq = 0
         """The entry that asked for the run's end; 0 when nobody did."""
+        self.cursor: e.CursorMoved | None = None
+        """Where the run's harness stands: the last it said that is not of a step still open."""
 
     def take(self, entry: e.Entry) -> None:
         """Add the next entry of the journal.
@@ -223,6 +227,8 @@ class Replay:
                 self._resolve(entry)
             case e.ValueTaken():
                 self._close(entry, entry.step, None, Recorded(entry.raw, entry.blob), "a value")
+            case e.CursorMoved():
+                self._mark(entry)
             case e.Emitted():
                 self._close(entry, entry.step, None, Recorded(entry.raw, entry.blob), "news")
             case _:
@@ -287,10 +293,18 @@ class Replay:
         match entry.outcome:
             case "done":
                 record.answer = Recorded(entry.raw, entry.blob)
-            case "not_done":
+            case "not_done" | "again":
                 record.answer = Reopened(attempt)
             case _:
                 record.answer = GivenUp(given_up(record.why, entry.note), attempt)
+
+    def _mark(self, entry: e.CursorMoved) -> None:
+        """Keep what a harness said: of a step that is open, how to find it again; of a closed one, where it stands."""
+        record = self._by_key.get(entry.step) if entry.step is not None else None
+        if record is not None:
+            record.mark = entry
+        if record is None or isinstance(record.answer, CLOSED):
+            self.cursor = entry
 
     def _fork(self, entry: e.RunForked) -> None:
         """Take back what is not the fork's: what the base waited for, asked, spawned, or left without an outcome."""
@@ -419,6 +433,11 @@ class Replay:
         """Return the entry that a step was begun with, if the journal knows it."""
         record = self._by_key.get(key)
         return record.seq if record is not None else None
+
+    def mark_of(self, key: str) -> e.CursorMoved | None:
+        """Return what a harness last said of a step, if the journal knows it."""
+        record = self._by_key.get(key)
+        return record.mark if record is not None else None
 
     def next_at(self, branch: str) -> int | None:
         """Return the entry that the next place of a branch was begun with; None past its last one."""

@@ -281,7 +281,10 @@ class MemoryStore:
         self._consumed |= {(row.run, seq) for seq in change.consumed}
         self._move(row, change.budget)
         if change.cursor is not None and row.conversation is not None:
-            self._cursors[row.tenant, row.conversation] = change.cursor
+            bound = self._cursors.get((row.tenant, row.conversation), change.cursor)
+            # It is bound to its first harness, whatever another one's commit says.
+            if bound[0] == change.cursor[0]:
+                self._cursors[row.tenant, row.conversation] = change.cursor
         if change.freed:
             self._wake(self._tickets.free(row.run, row.fence, change.freed, self.now()))
 
@@ -313,7 +316,9 @@ class MemoryStore:
         return await self.read(run, Cursor(row.last_seq - 1), chunks=False, limit=1) if row is not None else None
 
     async def conversation(self, tenant: str, conversation: str) -> ConversationRow | None:
-        return self._turns.rows.get((tenant, conversation))
+        row = self._turns.rows.get((tenant, conversation))
+        harness, cursor = self._cursors.get((tenant, conversation), (None, None))
+        return replace(row, harness=harness, cursor=cursor) if row is not None else None
 
     async def turns(
         self, tenant: str, conversation: str, *, after: int = 0, limit: int = limits.PAGE_ENTRIES

@@ -215,13 +215,13 @@ def read_conversation(tenant: str, name: str, values: tuple[Any, ...]) -> Conver
     Raises:
         Damaged: its metadata is not as it was stored.
     """
-    active, last_turn, over, reached, metadata, crc = values
+    active, last_turn, over, reached, metadata, crc, harness, cursor = values
     stored = b"{}" if metadata is None and crc is None else metadata
     if not isinstance(stored, bytes) or (metadata is not None and crc32(stored) != crc):
         raise Damaged(run="", seq=None, what=f"the metadata of conversation {name!r} does not match its checksum")
     return ConversationRow(
         tenant=tenant, conversation=name, active=id_text(active) if active is not None else None,
-        last_turn=last_turn, over=over, reached=reached, metadata=stored,
+        last_turn=last_turn, over=over, reached=reached, metadata=stored, harness=harness, cursor=cursor,
     )  # fmt: skip
 
 

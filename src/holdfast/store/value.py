@@ -74,6 +74,10 @@ class ConversationRow(Struct, frozen=True, kw_only=True):
     """The last of them that had written something: one before it that was set aside cannot return."""
     metadata: bytes = b"{}"
     """The caller's own, as JSON; no model is shown it."""
+    harness: str | None = None
+    """What takes its turns and keeps a resume handle of its own for them; None: nothing such has."""
+    cursor: bytes | None = None
+    """That handle, as the last commit that moved it left it."""
 
 
 class Lease(Struct, frozen=True):
@@ -246,6 +250,7 @@ class Commit(Struct, kw_only=True):
     """Steps whose chunks end with this commit; `*` for all of them."""
     budget: Sequence[BudgetMove] = ()
     cursor: tuple[str, bytes] | None = None
+    """A harness and its resume handle, for the conversation's row; one of another harness than its own stays out."""
     freed: Sequence[str] = ()
     """Steps whose slots of limits are given back with this commit."""
 

@@ -6,6 +6,7 @@ from holdfast.testing.life import Ended
 from holdfast.testing.opening import ClockedRuntime, open
 from holdfast.testing.replaying import Replayed, replay
 from holdfast.testing.scripted import ScriptedModel, call
+from holdfast.testing.scripted_harness import ScriptedHarness, ScriptedProvider
 from holdfast.testing.verdict import NotSurvived
 
 __all__ = [
@@ -14,7 +15,9 @@ __all__ = [
     "MovingClock",
     "NotSurvived",
     "Replayed",
+    "ScriptedHarness",
     "ScriptedModel",
+    "ScriptedProvider",
     "Survived",
     "call",
     "every_crash",

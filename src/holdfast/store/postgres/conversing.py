@@ -24,7 +24,8 @@ MAY_BE_ASKED: Final = f"""(
 _TURNS: Final = f"{SELECT} WHERE r.tenant = $1 AND r.conversation = $2 AND r.turn > $3 ORDER BY r.turn LIMIT $4"
 _COUNT: Final = "SELECT count(*) FROM hf_runs WHERE tenant = $1 AND conversation = $2 AND turn <= $3"
 _ROW: Final = """
-    SELECT (SELECT run FROM hf_runs WHERE number = c.active_run), c.last_turn, c.over, c.reached, c.metadata, c.guard
+    SELECT (SELECT run FROM hf_runs WHERE number = c.active_run), c.last_turn, c.over, c.reached, c.metadata, c.guard,
+           c.harness, c.cursor
       FROM hf_conversations c WHERE c.tenant = $1 AND c.conversation = $2
 """
 _ANNOTATE: Final = """

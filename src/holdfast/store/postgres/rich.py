@@ -53,10 +53,12 @@ BUDGET: Final = """
     SELECT b.channel, b.total, b.reserved, b.spent, b.unknown FROM hf_budgets b JOIN hf_runs r ON r.number = b.run
      WHERE r.run = ANY($1)
 """
+# A conversation is bound to its first harness, whatever another one's commit says.
 _CURSOR: Final = """
-    INSERT INTO hf_conversations (tenant, conversation, last_turn, harness, cursor)
+    INSERT INTO hf_conversations AS c (tenant, conversation, last_turn, harness, cursor)
     VALUES ($1::text, $2::text, 0, $3::text, $4::bytea)
     ON CONFLICT (tenant, conversation) DO UPDATE SET harness = excluded.harness, cursor = excluded.cursor
+     WHERE c.harness IS NULL OR c.harness = excluded.harness
 """
 
 

@@ -117,7 +117,9 @@ class CommitOp:
             db.rows(
                 "INSERT INTO hf_conversations (tenant, conversation, last_turn, harness, cursor) "
                 "VALUES (?, ?, 0, ?, ?) ON CONFLICT (tenant, conversation) "
-                "DO UPDATE SET harness = excluded.harness, cursor = excluded.cursor",
+                "DO UPDATE SET harness = excluded.harness, cursor = excluded.cursor "
+                # It is bound to its first harness, whatever another one's commit says.
+                "WHERE harness IS NULL OR harness = excluded.harness",
                 (row.tenant, row.conversation, *change.cursor),
             )
         if change.freed:

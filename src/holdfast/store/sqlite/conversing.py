@@ -55,7 +55,8 @@ MAY_BE_ASKED: Final = f"(r.behind = 0 OR {END_ASKED.format('r')} OR {_MAY_RETURN
 _TURNS: Final = SELECT + "WHERE r.tenant = ? AND r.conversation = ? AND r.turn > ? ORDER BY r.turn LIMIT ?"
 _COUNT: Final = "SELECT count(*) FROM hf_runs WHERE tenant = ? AND conversation = ? AND turn <= ?"
 _ROW: Final = """
-    SELECT (SELECT run FROM hf_runs WHERE number = c.active_run), c.last_turn, c.over, c.reached, c.metadata, c.guard
+    SELECT (SELECT run FROM hf_runs WHERE number = c.active_run), c.last_turn, c.over, c.reached, c.metadata, c.guard,
+           c.harness, c.cursor
       FROM hf_conversations c WHERE c.tenant = ? AND c.conversation = ?
 """
 _ANNOTATE: Final = """

@@ -235,6 +235,17 @@ class CommitContract:
             over = pen.next("t", cursor=("native", cursor), change=RowChange(status=Status.COMPLETED))
             assert await store.commit(pen.lease, over) == Committed(2)
         assert await self.cursor_of(store, TENANT, "chat") == ("native", b'"c2"')
+        row = await store.conversation(TENANT, "chat")
+        assert row is not None
+        assert (row.harness, row.cursor) == ("native", b'"c2"')
+
+    async def test_a_conversation_stays_bound_to_its_first_harness(self, store: Store) -> None:
+        """Whatever a commit says, no harness moves the handle of another one's."""
+        for turn, (harness, cursor) in enumerate((("first", b'"c1"'), ("other", b'"x"'))):
+            pen = Pen(store, await a_lease(store, conversation="chat", input=b"[%d]" % turn))
+            over = pen.next("t", cursor=(harness, cursor), change=RowChange(status=Status.COMPLETED))
+            assert await store.commit(pen.lease, over) == Committed(2)
+        assert await self.cursor_of(store, TENANT, "chat") == ("first", b'"c1"')
 
     async def test_commits_of_one_run_stay_in_the_order_they_were_asked_for(self, store: Store) -> None:
         """A place is taken when a commit is called, whoever awaits first."""

@@ -1,0 +1,119 @@
+"""A run of another server as a turn here: started once by its key, followed, and ended as it ends."""
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import holdfast as hf
+from holdfast.core import entry as e
+from holdfast.harness import Remote
+from holdfast.testing import ScriptedModel, call
+from tests.agent.lines import LIMIT_SECONDS, entries_of
+from tests.server.serving import TOKEN, Served
+
+gate = asyncio.Event()
+
+
+@hf.tool(needs_approval=True, effect="repeat")
+async def close(order: str) -> str:
+    """Close an order."""
+    return f"closed {order}"
+
+
+def heard(request: Any) -> str:
+    """Say what was said before, and now."""
+    return " / ".join(message.text for message in request.messages)
+
+
+helper = hf.Agent("helper", model=ScriptedModel(*([heard] * 9)))
+closer = hf.Agent("closer", model=ScriptedModel(call("close", order="42"), "it is closed"), tools=[close])
+
+
+@hf.durable
+async def fails(ctx: hf.Context, message: str) -> str:
+    """Fail with the message."""
+    raise ValueError(message)
+
+
+@hf.durable
+async def sleeps(ctx: hf.Context, message: str) -> str:
+    """Wait for something that never comes."""
+    await ctx.sleep(3600)
+    return message
+
+
+there = hf.App(helper, closer, fails, sleeps)
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """The other server."""
+    with Served(tmp_path_factory.mktemp("there") / "runs.db", there) as served:
+        yield served
+
+
+def agent(served: Served, name: str, **options: Any) -> hf.Agent[str]:
+    """Return an agent here whose turns are taken there."""
+    return hf.Agent("here", harness=Remote(served.url, name, token=TOKEN, rest_seconds=0.05, **options))
+
+
+async def test_a_conversation_here_is_one_there_and_each_turn_is_one_run(served: Served) -> None:
+    """What was said there before is known there, so that only what is new is told."""
+    here = agent(served, "helper")
+    async with hf.testing.open(hf.App(here)) as runtime:
+        for word, said in (("one", "one"), ("two", "one / one / two")):
+            run = await runtime.start(here, word, conversation="chat")
+            assert await run.result(timeout=LIMIT_SECONDS) == said
+    [first, second] = served.wait(served.runtime.runs(name="helper"))
+    assert first.conversation == second.conversation is not None
+
+
+async def test_the_failure_there_is_the_failure_here(served: Served) -> None:
+    """Nobody waits for a run that has ended, and its reason is told."""
+    here = agent(served, "fails", conversation=False)
+    async with hf.testing.open(hf.App(here)) as runtime:
+        run = await runtime.start(here, "it had to")
+        with pytest.raises(hf.RunError, match="failed: ValueError: it had to"):
+            await run.result(timeout=LIMIT_SECONDS)
+
+
+async def test_a_run_that_waits_for_a_person_there_rests_here_and_says_so(served: Served) -> None:
+    """What waits for an approval elsewhere is shown, and goes on once it is given there."""
+    here = agent(served, "closer")
+    async with hf.testing.open(hf.App(here), jumps=True) as runtime:
+        run = await runtime.start(here, "close it")
+        async with asyncio.timeout(LIMIT_SECONDS):
+            async for event in run.events():
+                if isinstance(event, e.RunParked):
+                    break
+        assert event.reason == "harness"
+        assert "remote:closer" in event.detail
+        assert "is waiting there: ask" in event.detail
+        [question] = served.wait(served.runtime.questions())
+        served.wait(served.runtime.answer(question, True))
+        assert await run.result(timeout=LIMIT_SECONDS) == "it is closed"
+
+
+async def test_cancelling_here_cancels_there(served: Served) -> None:
+    """The end that somebody asks for goes down."""
+    here = agent(served, "sleeps", conversation=False)
+    async with hf.testing.open(hf.App(here)) as runtime:
+        run = await runtime.start(here, "x")
+        async with asyncio.timeout(LIMIT_SECONDS):
+            async for event in run.events():
+                if isinstance(event, e.CursorMoved) and event.step is not None:
+                    break
+        await run.cancel("enough")
+        with pytest.raises(hf.RunError, match="enough"):
+            await run.result(timeout=LIMIT_SECONDS)
+        entries = await entries_of(run)
+    there = next(iter(served.wait(served.runtime.runs(name="sleeps"))))
+    served.wait(_ended(served, there.id))
+    assert any(isinstance(entry, e.StepFailed) and entry.cancelled for entry in entries)
+
+
+async def _ended(served: Served, run: str) -> None:
+    with pytest.raises(hf.RunError, match="the run that waits was cancelled"):
+        await (await served.runtime.get(run)).result(timeout=LIMIT_SECONDS)
