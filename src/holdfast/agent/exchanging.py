@@ -14,6 +14,7 @@ from holdfast.agent.generating import known
 from holdfast.agent.harness import FAILURES, Ask, Ended, Harness, HarnessFailed, Known, Rests, Session, Start, Told
 from holdfast.agent.model import ModelBusy, ModelCut, ModelError, ModelRefused, Request
 from holdfast.agent.pace import PACE
+from holdfast.agent.preview import Preview
 from holdfast.core.budget import USD
 from holdfast.core.codec import Codec
 from holdfast.core.errors import InvalidInput
@@ -139,14 +140,14 @@ class _Exchange:
             events: Any = session.create(ask)
         else:
             events = session.attach(ask, call.mark.get("handle"), self._after)
-        heard = 0
+        heard, preview = 0, Preview(step.emit, call.drive.secrets)
         async with aclosing(events):
             async for event in events:
                 heard += 1
                 self._hear(event.id, heard)
                 match event:
                     case Told(piece=piece):
-                        step.emit(piece)
+                        preview.say(piece)
                     case Known(handle=handle):
                         await call.known(self._mark(handle))
                     case Rests(why=why, seconds=seconds):
