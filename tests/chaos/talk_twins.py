@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from holdfast.agent.turn import Turn
+from holdfast.agent.voice import Voice
 from holdfast.core.message import TOOL, Message, Part, ToolCall, ToolResult
 from holdfast.engine.doubt import Doubt
 from holdfast.engine.speech import Said
@@ -25,11 +26,12 @@ def _answers_late(place: str) -> None:
     answer, generate = Turn._answer, Turn._generate
     late: list[Part] = []
 
-    async def answer_some(self: Turn, answering: Any, calls: Sequence[ToolCall]) -> None:
-        await answer(self, answering, calls)
+    async def answer_some(self: Turn, voice: Voice, calls: Sequence[ToolCall]) -> Voice:
+        voice = await answer(self, voice, calls)
         results = self._messages[-1].parts
         late.extend(part for part in results if isinstance(part, ToolResult) and "is unknown" in part.text)
         self._messages[-1] = Message(TOOL, tuple(part for part in results if part not in late))
+        return voice
 
     async def generate_first(self: Turn, generating: Any) -> Said:
         said = await generate(self, generating)

@@ -147,5 +147,6 @@ ADDED: tuple[e.Entry, ...] = (
     e.HistoryCompacted(up_to=40, step="0/compact#1", attempt=2, usage={"input": 7}),
     e.RunFinished(status=Status.COMPLETED, said=12),
     e.ChildSettled(step="0/clerk#1", child=OTHER, status=Status.COMPLETED, unknown=["usd"]),
+    e.HistoryCompacted(up_to=40, phase="refunds"),
 )
 """Kinds and fields that came later; their vectors stand behind the others, whose places never change."""

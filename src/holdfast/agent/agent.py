@@ -14,6 +14,7 @@ from holdfast.agent.generating import PATIENCE
 from holdfast.agent.harness import Harness
 from holdfast.agent.model import Model
 from holdfast.agent.output import Output
+from holdfast.agent.phases import checked_phases
 from holdfast.agent.tool import Toolset, as_tool, checked_tools
 from holdfast.agent.turn import Turn
 from holdfast.core.budget import Budget, checked_budget
@@ -21,6 +22,7 @@ from holdfast.core.codec import Codec, canonical
 from holdfast.core.errors import InvalidInput
 from holdfast.core.hooks import Hooks, checked_hooks
 from holdfast.core.retry import Retry, checked_seconds
+from holdfast.core.stepkey import encode_name
 from holdfast.engine.context import Context
 from holdfast.engine.function import Durable, look_at
 from holdfast.engine.talk import Talk
@@ -30,13 +32,12 @@ OnChange = Literal["adopt", "pin"]
 _TURNS: Final = 50
 _AT_ONCE: Final = 8
 _TRIES: Final = 2
-_INSTRUCTIONS: Final = "instructions"
 _FINDING: Final = Lock()
 """Runs that begin at once find one model, not each its own."""
 
 
 class AgentOptions(TypedDict, total=False):
-    """The keywords of `hf.Agent` but for `model`, `harness` and `output`."""
+    """The keywords of `hf.Agent` but for `model`, `harness`, `phases` and `output`."""
 
     instructions: str | Callable[..., Any]
     tools: Sequence[Any]
@@ -69,6 +70,14 @@ class Agent(Durable[R_co, [str]], Generic[R_co]):
         self, name: str, *, model: Model | str, output: type[R_co], **options: Unpack[AgentOptions]
     ) -> None: ...
     @overload
+    def __init__(
+        self: "Agent[str]", name: str, *, phases: Sequence["Agent[Any]"], **options: Unpack[AgentOptions]
+    ) -> None: ...
+    @overload
+    def __init__(
+        self, name: str, *, phases: Sequence["Agent[Any]"], output: type[R_co], **options: Unpack[AgentOptions]
+    ) -> None: ...
+    @overload
     def __init__(self: "Agent[str]", name: str, *, harness: Harness, **options: Unpack[AgentOptions]) -> None: ...
     @overload
     def __init__(self, name: str, *, harness: Harness, output: type[R_co], **options: Unpack[AgentOptions]) -> None: ...
@@ -78,6 +87,7 @@ class Agent(Durable[R_co, [str]], Generic[R_co]):
         *,
         model: Model | str | None = None,
         harness: Harness | None = None,
+        phases: Sequence["Agent[Any]"] = (),
         output: Any = str,
         instructions: str | Callable[..., Any] = "",
         tools: Sequence[Any] = (),
@@ -99,8 +109,10 @@ class Agent(Durable[R_co, [str]], Generic[R_co]):
 
         Args:
             name: Under which its runs are known; code that resumes them has an agent of this name.
-            model: Who writes the next message, or its name: `"openai:gpt-5-mini"`. Either this or `harness`.
+            model: Who writes the next message, or its name: `"openai:gpt-5-mini"`. Or `harness`, or `phases`.
             harness: What takes the turn elsewhere and keeps its own memory of the conversation; see `holdfast.harness`.
+            phases: Agents of which one at a time has the word, with its own model, instructions and tools beside these.
+                A conversation begins in the first, and stays in the one that its model last entered.
             output: The type of the answer. What has not this form is asked for again, `output_limit` times.
             instructions: What the model is told first; of a function what it returns, recorded once in each run.
             tools: Functions, tools, agents, durable functions and toolsets (MCP servers) that the model may call.
@@ -129,7 +141,7 @@ class Agent(Durable[R_co, [str]], Generic[R_co]):
         turn.__doc__ = description or None
         turn.__name__ = turn.__qualname__ = name
         super().__init__(turn, name=name, aliases=aliases)
-        given = _several(tools)
+        given = _several("tools", tools)
         self.tools = checked_tools([as_tool(one) for one in given if not isinstance(one, Toolset)])
         """What the model may call, by name; those of toolsets are found when a run is under way."""
         self.toolsets = _named([one for one in given if isinstance(one, Toolset)])
@@ -155,10 +167,14 @@ class Agent(Durable[R_co, [str]], Generic[R_co]):
             raise InvalidInput(f"instructions= is text, or a function that returns it, not {instructions!r}")
         self.instructions = instructions
         self.workspace = Path(workspace) if workspace is not None else None
-        self.harness = _checked_harness(harness, model)
+        self.phases = checked_phases(self, _several("phases", phases))
+        """Who has the word by turns, by name; empty where it is always the agent itself."""
+        self.harness = _checked_harness(harness, model or next(iter(self.phases), None))
+        if self.phases and model is not None:
+            raise InvalidInput("an agent with phases= has no model=: each of its phases has one")
         if harness is not None:
             self._refuse_with_harness(harness)
-        elif not isinstance(model, str) and not callable(getattr(model, "ask", None)):
+        elif not self.phases and not isinstance(model, str) and not callable(getattr(model, "ask", None)):
             raise InvalidInput(f"model= is a model or the name of one, as in 'openai:gpt-5-mini', not {model!r}")
         elif workspace is not None:
             raise InvalidInput("workspace= is the directory of a harness, and this agent has none")
@@ -177,7 +193,7 @@ class Agent(Durable[R_co, [str]], Generic[R_co]):
     def model(self) -> Model:
         """Who writes the next message; one given by name is looked up when it is first needed."""
         if self._model is None:
-            raise InvalidInput(f"agent {self.name!r} has a harness, and no model")
+            raise InvalidInput(f"agent {self.name!r} has a harness or phases, and no model of its own")
         if not isinstance(self._model, str):
             return self._model
         providers: Any = import_module("holdfast.agent.providers")
@@ -201,6 +217,8 @@ class Agent(Durable[R_co, [str]], Generic[R_co]):
         form: dict[str, Any] = {"name": self.name, "instructions": told, "tools": specs, "output": self.output.schema}
         if self.harness is not None:
             form["harness"] = self.harness.name
+        if self.phases:
+            form["phases"] = [phase.code for phase in self.phases.values()]
         return sha256(canonical(form, f"the version of {self.name}")).hexdigest()[:16]
 
     @cached_property
@@ -208,15 +226,18 @@ class Agent(Durable[R_co, [str]], Generic[R_co]):
         """The codec of the answer."""
         return self.output.codec
 
-    async def instructions_for(self, ctx: Context, talk: Talk) -> str:
-        """Return what the model is told first in a run; of a function what it returned when it was first called."""
+    async def instructions_for(self, ctx: Context, talk: Talk, name: str) -> str:
+        """Return what the model is told first in a run; of a function what it returned when it was first called.
+
+        That is recorded under a name.
+        """
         following = talk.next()
-        recorded = following is not None and following.name == _INSTRUCTIONS
+        recorded = following is not None and following.name == encode_name(name)
         if isinstance(self.instructions, str):
             given = self.instructions
-            return str(await ctx.step(_text, given, name=_INSTRUCTIONS, on_input_change="keep")) if recorded else given
+            return str(await ctx.step(_text, given, name=name, on_input_change="keep")) if recorded else given
         if following is None or recorded:
-            return str(await ctx.step(self.instructions, name=_INSTRUCTIONS, returns=str, on_input_change="keep"))
+            return str(await ctx.step(self.instructions, name=name, returns=str, on_input_change="keep"))
         # The run was begun with a text, so that nothing is recorded here.
         code = look_at(self.instructions)
         return str(await talk.drive.perform(code, (), {}))
@@ -225,10 +246,10 @@ class Agent(Durable[R_co, [str]], Generic[R_co]):
 def _checked_harness(harness: Any, model: Any) -> Harness | None:
     if harness is None:
         if model is None:
-            raise InvalidInput("an agent has a model= or a harness=")
+            raise InvalidInput("an agent has a model=, a harness= or phases=")
         return None
     if model is not None:
-        raise InvalidInput("an agent has a model= or a harness=, not both")
+        raise InvalidInput("an agent has a model=, a harness= or phases=, and only one of them")
     if not callable(getattr(harness, "open", None)) or not isinstance(getattr(harness, "name", None), str):
         raise InvalidInput(f"harness= is a harness of holdfast.harness or your own, not {harness!r}")
     checked: Harness = harness
@@ -247,10 +268,10 @@ def _named(toolsets: Sequence[Toolset]) -> dict[str, Toolset]:
     return named
 
 
-def _several(tools: Any) -> Sequence[Any]:
-    if isinstance(tools, str | bytes | Mapping) or callable(tools):
-        raise InvalidInput(f"tools= is a list of tools, not {tools!r}")
-    return list(tools)
+def _several(what: str, given: Any) -> Sequence[Any]:
+    if isinstance(given, str | bytes | Mapping) or callable(given):
+        raise InvalidInput(f"{what}= is a list of {what}, not {given!r}")
+    return list(given)
 
 
 def _count(what: str, number: Any, *, least: int = 1) -> int:

@@ -73,14 +73,16 @@ class Generating:
         assert isinstance(said, Said)
         return said
 
-    async def summarise(self, talk: Talk, messages: Sequence[Message], up_to: int) -> str:
+    async def summarise(self, talk: Talk, messages: Sequence[Message], up_to: int, phase: str = "") -> str:
         """Return a summary of messages, which stands in their place from then on: of all up to that entry.
+
+        The phase that they had come to is kept beside it.
 
         Raises:
             StepError: the model refuses, did not answer, or what it answered is no summary.
         """
         plain = replace(self, output=None)
-        summary = await plain._say(talk, COMPACT, [*messages, REQUEST], partial(_summary, messages, up_to))
+        summary = await plain._say(talk, COMPACT, [*messages, REQUEST], partial(_summary, messages, up_to, phase))
         return str(summary)
 
     async def _say(self, talk: Talk, name: str, messages: Sequence[Message], shape: Shape) -> Any:
@@ -110,9 +112,9 @@ def _speech(reply: Reply) -> Speech:
     )  # fmt: skip
 
 
-def _summary(messages: Sequence[Message], up_to: int, reply: Reply) -> Speech:
+def _summary(messages: Sequence[Message], up_to: int, phase: str, reply: Reply) -> Speech:
     check_summary(reply, messages)
-    return replace_speech(_speech(reply), up_to=up_to)
+    return replace_speech(_speech(reply), up_to=up_to, phase=phase)
 
 
 def _wasted(error: BaseException) -> dict[str, int | None] | None:

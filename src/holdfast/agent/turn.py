@@ -1,32 +1,27 @@
 """One turn of an agent as a fold over messages: the model is asked and its calls answered, until it has said all."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import unquote
 
-from holdfast.agent.answering import Answering
 from holdfast.agent.binding import find_stand, moved_to, refuse_bound, stored
 from holdfast.agent.compaction import COMPACT
 from holdfast.agent.exchanging import Exchanging
 from holdfast.agent.generating import Generating
-from holdfast.agent.harness import Start
 from holdfast.agent.hooking import Hooking
 from holdfast.agent.output import ask_again
 from holdfast.agent.reader import Misread
-from holdfast.agent.tool import FoundTool, Tool
+from holdfast.agent.voice import Voice, Voices
 from holdfast.core.errors import Misuse, OutputInvalid, StepError, TurnLimit
 from holdfast.core.message import TOOL, USER, Message, Text, ToolCall
-from holdfast.core.transcript import summary_message
+from holdfast.core.transcript import entered, summary_message
 from holdfast.engine.context import Context
 from holdfast.engine.speech import Said
-from holdfast.engine.talk import Next, Talk
+from holdfast.engine.talk import Talk
 
 if TYPE_CHECKING:
     from holdfast.agent.agent import Agent
 
-_TOOLS: Final = "tools "
-"""How the names of steps begin that ask a toolset for its tools."""
 _AGAIN: Final = "again"
 """The name of the message that asks for another answer."""
 
@@ -39,7 +34,7 @@ class Turn:
         if self._talk.drive.function is not agent:
             raise Misuse(f"an agent's turn is a run of its own: use ctx.run({agent.name}, message)")
         self._messages: list[Message] = []
-        self._exchanging: Exchanging | None = None
+        self._voices = Voices(agent, context, self._talk)
         self._asked = 0
         """How often the model was."""
         self._failed_to_compact = False
@@ -61,23 +56,20 @@ class Turn:
             await self._hooking.fail(error)
             raise
         finally:
-            if self._exchanging is not None:
-                await self._exchanging.close()
+            await self._voices.close()
 
     async def _take(self, message: str) -> Any:
-        talk, agent = self._talk, self._agent
+        talk = self._talk
         earlier = await talk.earlier()
-        await self._bind(earlier)
-        self._messages = [*earlier, Message(USER, (Text(message),))]
-        tools = await self._tools()
-        generating = await self._prepare(tools)
-        answering = Answering(self._context, talk, tools, agent.approval_expires)
+        await self._bind(earlier.messages)
+        self._messages = [*earlier.messages, Message(USER, (Text(message),))]
+        voice = await self._voices.of(earlier.phase)
         while True:
-            await self._compact(generating)
+            await self._compact(voice)
             self._messages += [said.message for said in await talk.heard()]
-            said = await self._generate(generating)
+            said = await self._generate(voice.generating)
             if said.message.calls:
-                await self._answer(answering, said.message.calls)
+                voice = await self._answer(voice, said.message.calls)
             elif talk.next() is not None and not self._hooking.follows():
                 # It went on from here: it was asked for another answer, or told something before the run ended.
                 await self._replay_again()
@@ -85,28 +77,6 @@ class Turn:
                 done, value = await self._finish(said)
                 if done:
                     return value
-
-    async def _tools(self) -> Mapping[str, Tool[..., Any]]:
-        """Return what the model may call: the agent's own tools, and those that its toolsets had when they were asked.
-
-        A toolset is asked once in a run, before anything else. One that came to the agent later is not asked any more.
-        """
-        agent, talk = self._agent, self._talk
-        tools, missing = dict(agent.tools), dict(agent.toolsets)
-        while missing or _is_toolset(talk.next()):
-            following = talk.next()
-            if following is not None and not _is_toolset(following):
-                break
-            name = next(iter(missing)) if following is None else unquote(following.name).removeprefix(_TOOLS)
-            toolset = missing.pop(name, None)
-            found = await self._context.step(
-                _nothing if toolset is None else toolset.find, name=f"{_TOOLS}{name}", returns=list[FoundTool],
-                retry=agent.retry, on_input_change="keep",
-            )  # fmt: skip
-            if toolset is not None:
-                for one in found:
-                    tools.setdefault(one.name, toolset.make(one))
-        return tools
 
     async def _bind(self, earlier: list[Message]) -> None:
         """Bind the turn to the agent's harness, or see that it is bound to none, before anything is done."""
@@ -118,32 +88,12 @@ class Turn:
         if not recorded:
             await self._talk.bind(moved_to(harness.name, stand), stored(harness.name, stand))
 
-    async def _prepare(self, tools: Mapping[str, Tool[..., Any]]) -> Generating | Exchanging:
-        agent = self._agent
-        if agent.harness is not None:
-            row = self._talk.drive.lease.row
-            start = Start(
-                instructions=await agent.instructions_for(self._context, self._talk),
-                tools=[tool.spec for tool in tools.values()], output=agent.output.schema, settings=agent.settings,
-                workspace=agent.workspace, run=row.run, conversation=row.conversation,
-            )  # fmt: skip
-            self._exchanging = Exchanging(self._talk, agent.harness, start, agent.retry)
-            return self._exchanging
-        return Generating(
-            model=await agent.find_model(),
-            instructions=await agent.instructions_for(self._context, self._talk),
-            tools=[tool.spec for tool in tools.values()],
-            output=agent.output.schema,
-            settings=agent.settings,
-            retry=agent.retry,
-        )
-
-    async def _compact(self, generating: Generating | Exchanging) -> None:
+    async def _compact(self, voice: Voice) -> None:
         """Let a summary stand for what was said, once that is too long; what is no summary changes nothing.
 
         Before the first generation of a turn that is what was said in earlier ones; later it is all.
         """
-        agent, talk = self._agent, self._talk
+        agent, talk, generating = self._agent, self._talk, voice.generating
         if isinstance(generating, Exchanging):
             return  # a harness has a memory of its own
         following = talk.next()
@@ -153,7 +103,7 @@ class Turn:
         replaced, kept = (self._messages[:-1], self._messages[-1:]) if self._asked == 0 else (self._messages, [])
         up_to = 0 if self._asked == 0 else talk.drive.journal.seq
         try:
-            summary = await generating.summarise(talk, replaced, up_to)
+            summary = await generating.summarise(talk, replaced, up_to, voice.phase)
         except StepError as error:
             self._failed_to_compact = True
             self._context.log.warning("a summary was refused", agent=agent.name, why=error.message)
@@ -178,10 +128,16 @@ class Turn:
         self._messages.append(said.message)
         return said
 
-    async def _answer(self, answering: Answering, calls: Sequence[ToolCall]) -> None:
-        """Answer every call before anything else is sent; the results stand in the order of the calls."""
-        results = await self._talk.each([partial(answering.answer, call) for call in calls], self._agent.tool_limit)
+    async def _answer(self, voice: Voice, calls: Sequence[ToolCall]) -> Voice:
+        """Answer every call before anything else is sent, and return who has the word then.
+
+        The results stand in the order of the calls.
+        """
+        answer = voice.answering.answer
+        results = await self._talk.each([partial(answer, call) for call in calls], self._agent.tool_limit)
         self._messages.append(Message(TOOL, tuple(results)))
+        phases = [phase for call, result in zip(calls, results, strict=True) if (phase := entered(call, result))]
+        return await self._voices.of(phases[-1]) if phases and voice.phase else voice
 
     async def _finish(self, said: Said) -> tuple[bool, Any]:
         """End the turn with an answer; False where another is asked for, or something came up before the end."""
@@ -222,12 +178,3 @@ class Turn:
             again = await self._talk.recorded()
             assert again is not None
             self._messages.append(again.message)
-
-
-def _is_toolset(following: Next | None) -> bool:
-    return following is not None and unquote(following.name).startswith(_TOOLS)
-
-
-async def _nothing() -> list[FoundTool]:
-    """Stand for a toolset that the agent has no more; what it had is recorded."""
-    return []

@@ -129,7 +129,15 @@ class Conversation(Generic[R]):
         Raises:
             Damaged: an entry of a turn is missing or altered.
         """
-        return await earlier(self._store, self._tenant, self.id)
+        return (await earlier(self._store, self._tenant, self.id)).messages
+
+    async def phase(self) -> str:
+        """Return the phase that its agent last entered; nothing before that, or where the agent has no phases.
+
+        Raises:
+            Damaged: an entry of a turn is missing or altered.
+        """
+        return (await earlier(self._store, self._tenant, self.id)).phase
 
     async def turns(self) -> Sequence[RunSummary]:
         """Return its runs, the oldest first."""

@@ -299,6 +299,7 @@ class HistoryCompacted(_Payload, frozen=True, kw_only=True):
     step: str | None = None
     attempt: int = 1
     usage: dict[str, int | None] | None = None
+    phase: str = ""
 
 
 class WorkspaceSaved(Entry, frozen=True, kw_only=True):

@@ -1,6 +1,7 @@
 """What was said in a run, as a fold over its entries: messages in the order in which a model is sent them."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
@@ -8,6 +9,7 @@ from msgspec import Raw, Struct
 
 from holdfast.core import entry as e
 from holdfast.core.codec import Codec, decode_any
+from holdfast.core.errors import InvalidValue
 from holdfast.core.message import ASSISTANT, TOOL, USER, Message, Part, Text, ToolCall, ToolResult
 from holdfast.core.status import Effect
 from holdfast.core.stepkey import branch_of, set_of
@@ -15,6 +17,8 @@ from holdfast.core.stepkey import branch_of, set_of
 PARTS: Final = Codec(list[Part])
 CALLS: Final = "gather"
 """The name of the branch sets in which the calls of a message are answered, one branch each."""
+ENTER_PHASE: Final = "enter_phase"
+"""The tool by which an agent of several phases enters another."""
 _NOT_RUN: Final = "It was not run: the turn ended before it."
 _NO_RESULT: Final = "There is no result: the turn ended before it."
 
@@ -25,6 +29,17 @@ def unknown_outcome(why: str) -> str:
         f"The outcome is unknown ({why}): it may or may not have happened. It was not tried again. "
         "Find out before you call it again, or say that it is not known."
     )
+
+
+def entered(call: ToolCall, result: ToolResult) -> str:
+    """Return the phase that a call led to; nothing where it led to none."""
+    if call.name != ENTER_PHASE or result.error:
+        return ""
+    with suppress(InvalidValue):
+        given = decode_any(call.arguments.encode())
+        phase = given.get("phase") if isinstance(given, Mapping) else None
+        return phase if isinstance(phase, str) else ""
+    return ""
 
 
 class _Calls(Struct):
@@ -59,6 +74,8 @@ class Transcript:
         self._said: list[tuple[int, Message | _Calls]] = []
         self._sets: dict[str, _Calls] = {}
         self._ended = False
+        self.phase = ""
+        """The phase that was last entered; nothing where none was."""
         self.compacted = False
         """True once a summary stands in the place of what came before, earlier turns included."""
 
@@ -110,7 +127,9 @@ class Transcript:
         place = self._place(entry.step or "")
         results = [part for part in read_message(entry, body).parts if isinstance(part, ToolResult)]
         if place is not None and results:
-            place[0].results[place[1]] = results[0]
+            calls, number = place
+            calls.results[number] = results[0]
+            self.phase = entered(calls.calls[number - 1], results[0]) or self.phase
 
     def _note(self, step: str, text: str) -> None:
         place = self._place(step)
@@ -128,7 +147,7 @@ class Transcript:
         summary = decode_any(entry.raw if body is None else body)
         kept = [(seq, one) for seq, one in self._said if seq > entry.up_to]
         self._said = [(entry.up_to, summary_message(str(summary))), *kept]
-        self.compacted = True
+        self.compacted, self.phase = True, entry.phase or self.phase
 
 
 def summary_message(summary: str) -> Message:

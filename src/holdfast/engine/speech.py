@@ -35,6 +35,8 @@ class Speech(Struct, frozen=True):
     """Of values that the parts name."""
     up_to: int | None = None
     """Where it is no message, but the summary of all that stands up to this entry."""
+    phase: str = ""
+    """Of a summary: the phase that what it replaces had come to."""
 
 
 class Said(Struct, frozen=True):
@@ -95,7 +97,9 @@ class MessageCall(StepCall):
     ) -> tuple[e.Entry, Sequence[NewBlob], str]:
         text = Message(speech.role, tuple(speech.parts)).text
         raw, blob, blobs, summary = store_value(_TEXT, text, f"the summary of {self.key}", self.drive.secrets)
-        entry = e.HistoryCompacted(up_to=up_to, step=self.key, raw=raw, blob=blob, attempt=attempt, usage=usage)
+        entry = e.HistoryCompacted(
+            up_to=up_to, step=self.key, raw=raw, blob=blob, attempt=attempt, usage=usage, phase=speech.phase
+        )
         return entry, blobs, summary
 
     async def perform(self, attempt: int, started_at: int) -> Any:

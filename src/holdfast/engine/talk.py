@@ -11,7 +11,7 @@ from holdfast.core import entry as e
 from holdfast.core.codec import Codec, digest, encode
 from holdfast.core.errors import Damaged, Diverged, InvalidValue, NotFound
 from holdfast.core.ids import RunId
-from holdfast.core.message import USER, Message, Part, Role, Text
+from holdfast.core.message import USER, Part, Role, Text
 from holdfast.core.post import STEER, SteerBody
 from holdfast.core.status import Status
 from holdfast.core.stepkey import branch_of, encode_name
@@ -25,7 +25,7 @@ from holdfast.engine.resting import finish
 from holdfast.engine.speech import Draws, Later, MessageCall, Said, Shape, Speech, Wasted, loaded, written
 from holdfast.engine.verb import Child
 from holdfast.journal import replay as r
-from holdfast.store.history import earlier
+from holdfast.store.history import History, earlier
 from holdfast.store.value import ConversationRow, NewBlob
 
 _MESSAGE: Final = "message"
@@ -249,7 +249,7 @@ class Talk:
         except InvalidValue:
             return value
 
-    async def earlier(self) -> list[Message]:
+    async def earlier(self) -> History:
         """Return what was said in the conversation before this turn.
 
         Raises:
@@ -257,7 +257,7 @@ class Talk:
         """
         row = self._drive.lease.row
         if row.conversation is None:
-            return []
+            return History([])
         try:
             return await self._drive.answer(earlier(self._drive.store, row.tenant, row.conversation, row.turn))
         except (Damaged, NotFound, InvalidValue) as error:

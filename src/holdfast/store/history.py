@@ -32,10 +32,18 @@ class Place(Struct, frozen=True):
     """Only what was said before this turn; None: all."""
 
 
+class History(Struct, frozen=True):
+    """What was said, and the phase that it came to; nothing where its agent has none."""
+
+    messages: list[Message]
+    phase: str = ""
+
+
 class _Said(Struct, frozen=True):
     """What one turn said."""
 
     messages: Sequence[Message] = ()
+    phase: str = ""
     compacted: bool = False
     """True where a summary in it stands for all that was said before."""
     size: int = 0
@@ -45,6 +53,7 @@ class _Past(Struct, frozen=True):
     """What was said in the first turns of a conversation; once all have ended it changes only if one is deleted."""
 
     messages: Sequence[Message] = ()
+    phase: str = ""
     up_to: int = 0
     """The number of the last of these turns."""
     turns: int = 0
@@ -53,13 +62,14 @@ class _Past(Struct, frozen=True):
 
     def then(self, rows: Sequence[RunRow], said: Sequence[_Said]) -> "_Past":
         """Return it with the turns that follow."""
-        messages, size = list(self.messages), self.size
+        messages, phase, size = list(self.messages), self.phase, self.size
         for one in said:
             if one.compacted:
                 messages, size = [], 0
             messages += one.messages
+            phase = one.phase or phase
             size += one.size
-        return _Past(messages, (rows[-1].turn or 0) if rows else self.up_to, self.turns + len(rows), size)
+        return _Past(messages, phase, (rows[-1].turn or 0) if rows else self.up_to, self.turns + len(rows), size)
 
 
 class _Kept:
@@ -90,7 +100,7 @@ class _Kept:
 _KEPT: Final["WeakKeyDictionary[Store, _Kept]"] = WeakKeyDictionary()
 
 
-async def earlier(store: Store, tenant: str, conversation: str, turn: int | None = None) -> list[Message]:
+async def earlier(store: Store, tenant: str, conversation: str, turn: int | None = None) -> History:
     """Return what was said in the turns before one, or in all of them.
 
     A turn that failed or was cancelled says what it committed, its loose calls answered by what is known of them. One
@@ -115,7 +125,8 @@ async def earlier(store: Store, tenant: str, conversation: str, turn: int | None
     over = sum(1 for _ in takewhile(lambda row: row.status.terminal and row.turn != turn, rows))
     if not any(one.compacted for one in said[over:]):  # else what came before was not read
         kept.keep(place, past.then(rows[:over], said[:over]))
-    return list(past.then(rows, said).messages)
+    told = past.then(rows, said)
+    return History(list(told.messages), told.phase)
 
 
 async def _turns(store: Store, place: Place, after: int) -> list[RunRow]:
@@ -182,7 +193,7 @@ async def _read(store: Store, row: RunRow) -> _Said:
     if row.status is Status.QUARANTINED:
         # It is over for those behind it, and no call may hang loose.
         transcript.take(e.RunFinished(status=Status.FAILED))
-    return _Said(transcript.messages, transcript.compacted, size)
+    return _Said(transcript.messages, transcript.phase, transcript.compacted, size)
 
 
 async def _body(store: Store, tenant: str, entry: e.Entry) -> bytes | None:
