@@ -86,7 +86,7 @@ _ON_BOTH: Final = {
     "fleet": "how many runs of a fleet that loses workers, half of them on each store",
     "posts": "how many posts that race a park, half of them on each store",
     "poison": "how many healthy runs beside some that kill their process, half of them on each store",
-    "watchers": "how often 50 watchers connect again while processes are killed, half of it on each store",
+    "watchers": "how often 50 watchers, one of them a browser, connect again while processes die, half on each store",
     "races": "how many posts of each kind that race a park, an end or each other, on each store",
     "conversations": "how many conversations that two send to and two answer while they die, on each store",
     "programs": "how many generated programs, half of them on each store",

@@ -95,11 +95,14 @@ _MEANINGS: Final = {
         "person's retry when its cause is gone."
     ),
     "watchers": (
-        "50 clients over HTTP, each watching a run that tells words and leaving after one to eight messages, while the "
-        "server and two workers are killed at random, half of it on each database. Each takes up where it left by the "
-        "last id it has: no entry is lost or comes twice, no word of a preview is missing or comes twice, every "
-        "preview is the beginning of its entry (`resets`: its owner had died meanwhile), and all watchers of a run "
-        "see the same bytes."
+        "50 clients, each watching a run that tells words and leaving after one to sixty messages, while the server or "
+        "one of two workers is killed every half second, half of it on each database. 49 read lines over HTTP; one is "
+        "Chromium's own EventSource, which connects again by itself when the server dies (`browser_by_itself`) and is "
+        "also closed at random and made anew (`browser_left`). Each takes up where it left (or was `cut` off by a "
+        "death) by the last id it has: no entry is lost or comes twice, no word of a preview is missing or comes "
+        "twice, every preview is the beginning of its entry (`resets`: its owner had died meanwhile), and all watchers "
+        "of a run see the same bytes. The same judge must catch three broken servers that the browser alone watches: "
+        "one that sends on what it hears, one that gives words no id, one that believes the address before the header."
     ),
     "races": (
         "Posts from one process that race what a run in another does, so many of each kind on each database: a signal "

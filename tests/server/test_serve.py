@@ -2,8 +2,6 @@
 
 import fcntl
 import json
-import os
-import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,10 +11,10 @@ import httpx2
 import pytest
 from playwright.sync_api import sync_playwright
 
+from tests.rigs.chromium import launching
 from tests.server.serving import SECONDS, TOKEN, Asking, lines_of
 from tests.surface.command import Shell, Started
 
-CHROMIUM = "/usr/bin/chromium"
 PROGRAM = """
 import fcntl
 from pathlib import Path
@@ -207,12 +205,10 @@ PAGE = """async ([run, token]) => {
 @pytest.mark.slow
 def test_a_browsers_own_event_source_sees_every_event_once_and_then_stops(servers: Servers) -> None:
     """Chromium connects again by itself when its server is killed, and no more once the run has ended."""
-    assert shutil.which(CHROMIUM), f"this test needs Chromium at {CHROMIUM}: apt-get install chromium"
     first = servers.start()
     run = first.ask.start("waits")
     with sync_playwright() as playwright:
-        flags = ["--no-sandbox"] if os.getuid() == 0 else []
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=flags)
+        browser = playwright.chromium.launch(**launching())
         page = browser.new_page(bypass_csp=True)  # the page is ours here, and its code the test's
         page.set_default_timeout(SECONDS * 1000)
         page.goto(f"{first.url}/?token={TOKEN}")
