@@ -21,7 +21,7 @@ _PAGE: Final = """([run, token, types, stays]) => {
   let last = "", stay = 0, source, told = [], wake = () => {};
   const tell = (...words) => { told.push(words); wake(); };
   const take = (event) => {
-    last = event.lastEventId;
+    last = event.lastEventId || last;  // a message without an id may be the first that a new one gets
     tell("came", event.data);
     if (--stay > 0) return;
     event.target.close();
@@ -111,7 +111,7 @@ class Browser(Watcher):
         if status == 204 and self.over:
             return True
         if status != 503:
-            raise Broken(f"after {self.last!r}, run {self.run}, {self.over=}: {status} to the browser")
+            raise Broken(f"{self} was answered {status} after {self.last!r}, {self.over=}")
         self.reconnects += 1
         await asyncio.sleep(self.chance.uniform(0.01, 0.1))
         await self.page.evaluate("window.reopen()")

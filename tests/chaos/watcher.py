@@ -34,6 +34,9 @@ class Watcher:
     digest: Any = field(default_factory=sha256)
     """Of every entry, so that any two watchers of a run can be compared."""
 
+    def __str__(self) -> str:
+        return f"a {type(self).__name__} of run {self.run}"
+
     async def watch(self) -> None:
         """Read the run to its end, leaving and coming again.
 
@@ -66,13 +69,13 @@ class Watcher:
         data = event["data"]
         told = self.previews.setdefault(data["step"], [])
         if data["offset"] != len(told):
-            raise Broken(f"chunk {event['id']} of run {self.run} is number {data['offset']}, after {len(told)}")
+            raise Broken(f"chunk {event['id']} is number {data['offset']}, after {len(told)}, to {self}")
         told.append(data["value"])
         self.words += 1
 
     def _take_entry(self, event: dict[str, Any], line: str) -> None:
         if event["seq"] != self.seq + 1:
-            raise Broken(f"entry {event['seq']} of run {self.run} came after entry {self.seq}")
+            raise Broken(f"entry {event['seq']} came after entry {self.seq}, to {self}")
         self.seq = event["seq"]
         self.digest.update(line.encode())
         match event["type"]:
@@ -81,10 +84,10 @@ class Watcher:
             case "StepCompleted":
                 told = "".join(self.previews.pop(event["data"]["step"], []))
                 if not event["data"]["value"].startswith(told):
-                    raise Broken(f"entry {event['id']} of run {self.run} says other words than {told!r}")
+                    raise Broken(f"entry {event['id']} says other words than {told!r}, to {self}")
             case "RunFinished":
                 if self.previews:
-                    raise Broken(f"run {self.run} ended with the previews {self.previews}")
+                    raise Broken(f"the run ended with the previews {self.previews}, to {self}")
                 self.over = True
 
 
@@ -111,7 +114,7 @@ class LineReader(Watcher):
             if answer.status_code == 503:
                 return
             if answer.status_code != 200:
-                raise Broken(f"after {self.last!r}, run {self.run}: {answer.status_code} {await answer.aread()!r}")
+                raise Broken(f"{self} was answered {answer.status_code} after {self.last!r}: {await answer.aread()!r}")
             async for line in answer.aiter_lines():
                 if line:
                     self.take(line)
