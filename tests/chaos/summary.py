@@ -96,7 +96,7 @@ _MEANINGS: Final = {
     ),
     "watchers": (
         "50 clients, each watching a run that tells words and leaving after one to sixty messages, while the server or "
-        "one of two workers is killed every half second, half of it on each database. 49 read lines over HTTP; one is "
+        "one of two workers is killed about every second, half of it on each database. 49 read lines over HTTP; one is "
         "Chromium's own EventSource, which connects again by itself when the server dies (`browser_by_itself`) and is "
         "also closed at random and made anew (`browser_left`). Each takes up where it left (or was `cut` off by a "
         "death) by the last id it has: no entry is lost or comes twice, no word of a preview is missing or comes "
