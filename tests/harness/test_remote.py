@@ -10,7 +10,9 @@ import holdfast as hf
 from holdfast.core import entry as e
 from holdfast.harness import Remote
 from holdfast.testing import ScriptedModel, call
+from holdfast.testing.harness import Bench, HarnessContract
 from tests.agent.lines import LIMIT_SECONDS, entries_of
+from tests.harness.remote_bench import RemoteBench
 from tests.server.serving import TOKEN, Served
 
 gate = asyncio.Event()
@@ -117,3 +119,20 @@ async def test_cancelling_here_cancels_there(served: Served) -> None:
 async def _ended(served: Served, run: str) -> None:
     with pytest.raises(hf.RunError, match="the run that waits was cancelled"):
         await (await served.runtime.get(run)).result(timeout=LIMIT_SECONDS)
+
+
+@pytest.fixture(scope="module")
+def remote_bench() -> Iterator[RemoteBench]:
+    """A real server on loopback."""
+    bench = RemoteBench()
+    yield bench
+    bench.close()
+
+
+class TestRemote(HarnessContract):
+    """A run of another server keeps the contract of every harness."""
+
+    @pytest.fixture
+    def bench(self, remote_bench: RemoteBench) -> Bench:  # type: ignore[override]
+        """The same server for every check."""
+        return remote_bench

@@ -177,11 +177,14 @@ class Elsewhere(MessageCall):
             if again_at is not None:
                 await self._rest(attempt, f"{type(error).__name__}: {error}", again_at)
                 raise _LookAgain
+            self.retry = None  # another attempt would begin it again, and it may be there
         if self.mark is None:
             return await super().failed(error, attempt, started_at)
         if isinstance(error, self.ended):
             self.drive.journal.note(e.CursorMoved(harness=self.harness, step=self.key, raw=_NOTHING))
             self.mark = None
+        else:
+            self.retry = None
         return await self.known_to_fail(error, attempt)
 
     async def _rest(self, attempt: int, why: str, at: int) -> None:
@@ -213,6 +216,10 @@ class Elsewhere(MessageCall):
             self.drive.log.warning("what was begun could not be ended", step=self.key, error=repr(failure))
         else:
             self.called_off = True
+
+    def _tell_doubt(self) -> None:
+        if self.mark is None:
+            super()._tell_doubt()
 
     def cancelled(self, error: BaseException, attempt: int) -> None:
         if self.called_off and not self.drive.unwinding:
