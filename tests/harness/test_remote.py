@@ -86,13 +86,10 @@ async def test_a_run_that_waits_for_a_person_there_rests_here_and_says_so(served
     here = agent(served, "closer")
     async with hf.testing.open(hf.App(here), jumps=True) as runtime:
         run = await runtime.start(here, "close it")
-        async with asyncio.timeout(LIMIT_SECONDS):
-            async for event in run.events():
-                if isinstance(event, e.RunParked):
-                    break
-        assert event.reason == "harness"
-        assert "remote:closer" in event.detail
-        assert "is waiting there: ask" in event.detail
+        parked = await _parked(run)
+        assert parked.reason == "harness"
+        assert "remote:closer" in parked.detail
+        assert "is waiting there: ask" in parked.detail
         [question] = served.wait(served.runtime.questions())
         served.wait(served.runtime.answer(question, True))
         assert await run.result(timeout=LIMIT_SECONDS) == "it is closed"
@@ -116,6 +113,14 @@ async def test_cancelling_here_cancels_there(served: Served) -> None:
     assert any(isinstance(entry, e.StepFailed) and entry.cancelled for entry in entries)
 
 
+async def _parked(run: hf.Run[Any]) -> e.RunParked:
+    async with asyncio.timeout(LIMIT_SECONDS):
+        async for event in run.events():
+            if isinstance(event, e.RunParked):
+                return event
+    raise AssertionError("it did not rest")
+
+
 async def _ended(served: Served, run: str) -> None:
     with pytest.raises(hf.RunError, match="the run that waits was cancelled"):
         await (await served.runtime.get(run)).result(timeout=LIMIT_SECONDS)
@@ -133,6 +138,6 @@ class TestRemote(HarnessContract):
     """A run of another server keeps the contract of every harness."""
 
     @pytest.fixture
-    def bench(self, remote_bench: RemoteBench) -> Bench:  # type: ignore[override]
+    def bench(self, remote_bench: RemoteBench) -> Bench:
         """The same server for every check."""
         return remote_bench
