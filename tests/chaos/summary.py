@@ -60,7 +60,7 @@ _MEANINGS: Final = {
         "half of it on each database, with a harness that cannot tell whether a creation whose id was lost was made "
         "(`doubting`), one that is sent again under its key (`keyed`) and one that can look it up (`finding`). "
         "Every message is that of an unbroken conversation; each exchange whose id was on disk was created once, "
-        "and every other creation is a doubt that is shown; `keyed` and `finding` create each once, and doubt "
+        "and every other creation is a doubt that is shown; `keyed` and `finding` create each once, and `keyed` doubts "
         "nothing; no chain forks."
     ),
     "commits": (
