@@ -351,3 +351,38 @@ async def test_what_an_agent_cannot_have_with_a_harness_is_refused_when_it_is_ma
         hf.Agent("clerk", model=hf.testing.ScriptedModel("x"), workspace=".")
     with pytest.raises(hf.HoldfastError, match="leave tools= out"):
         hf.Agent("clerk", harness=hf.harness.Remote("http://127.0.0.1:1", "helper"), tools=[look])
+
+
+async def test_a_failed_turn_that_a_later_one_has_gone_on_behind_is_not_retried_into_a_fork() -> None:
+    """Both would go on behind the same exchange: the retry is refused, and says what to do instead."""
+    broken = [True]
+
+    def line(ask: Ask) -> Any:
+        return ModelRefused("quota") if broken[0] else told(ask)
+
+    harness = ScriptedHarness("one", line)
+    async with hf.testing.open(hf.App(clerk := agent(harness))) as runtime:
+        await ended(runtime, clerk, conversation="chat")
+        failed = await runtime.start(clerk, "two", conversation="chat")
+        with pytest.raises(hf.RunError, match="quota"):
+            await failed.result(timeout=LIMIT_SECONDS)
+        broken[0] = False
+        assert (await ended(runtime, clerk, "three", conversation="chat"))[0] == "two | three"
+        with pytest.raises(hf.RunError, match="is outdated: a later turn of the conversation has gone on"):
+            await (await failed.retry()).result(timeout=LIMIT_SECONDS)
+        assert (await ended(runtime, clerk, "four", conversation="chat"))[0].endswith("four")
+    assert [one.parent for one in harness.provider.created] == [None, "ex-1", "ex-2"]
+
+
+async def test_a_failed_turn_that_nothing_follows_is_retried_behind_the_same_exchange() -> None:
+    """A retry goes on where the turn stood."""
+    broken = [True]
+    harness = ScriptedHarness("one", lambda ask: ModelRefused("quota") if broken[0] else told(ask))
+    async with hf.testing.open(hf.App(clerk := agent(harness))) as runtime:
+        await ended(runtime, clerk, conversation="chat")
+        failed = await runtime.start(clerk, "two", conversation="chat")
+        with pytest.raises(hf.RunError, match="quota"):
+            await failed.result(timeout=LIMIT_SECONDS)
+        broken[0] = False
+        assert await (await failed.retry()).result(timeout=LIMIT_SECONDS) == "two"
+    assert [one.parent for one in harness.provider.created] == [None, "ex-1"]

@@ -47,7 +47,20 @@ class Elsewhere(MessageCall):
     nothing is begun again: neither after a death, nor after a cut, nor by whoever retries the run.
     """
 
-    __slots__ = ("begun", "called_off", "cuts", "ended", "find", "harness", "mark", "moved", "off", "told", "tries")
+    __slots__ = (
+        "begun",
+        "called_off",
+        "cuts",
+        "ended",
+        "find",
+        "harness",
+        "mark",
+        "moved",
+        "off",
+        "ready",
+        "told",
+        "tries",
+    )
 
     def __init__(self, drive: Drive, code: StepCode, key: str, harness: str) -> None:
         super().__init__(drive, code, {}, key, "")
@@ -61,6 +74,8 @@ class Elsewhere(MessageCall):
         """What ends a look at it, and not the thing itself."""
         self.ended: tuple[type[BaseException], ...] = ()
         """What says that the thing itself is over: it is not found again, and not in doubt."""
+        self.ready: Callable[[], Awaitable[object]] | None = None
+        """Called before anything is begun or looked for; what it raises is raised here, and nothing was done."""
         self.find: Find | None = None
         self.off: CallOff | None = None
         self.begun = False
@@ -73,6 +88,8 @@ class Elsewhere(MessageCall):
     async def answer(self, answer: r.Answer) -> Any:
         if self.drive.cancel_asked and not self.drive.cancelling.told:
             await self._leave_open(answer)
+        if self.ready is not None and not isinstance(answer, r.CLOSED):
+            await self.ready()
         match answer:
             case r.Interrupted(attempt=attempt) if self.mark is not None or answer.effect is Effect.KEYED:
                 return await self.perform(attempt, answer.started_at)
