@@ -386,3 +386,71 @@ async def test_a_failed_turn_that_nothing_follows_is_retried_behind_the_same_exc
         broken[0] = False
         assert await (await failed.retry()).result(timeout=LIMIT_SECONDS) == "two"
     assert [one.parent for one in harness.provider.created] == [None, "ex-1"]
+
+
+async def test_an_error_behind_the_handle_is_looked_at_again_if_that_is_worth_it_and_never_begun_again() -> None:
+    """Whatever a harness raises, what it began is there."""
+    for on, wanted in (((ValueError,), "one two"), ((ModelBusy,), "ValueError: oops")):
+        harness = _Stumbling("one two")
+        again = hf.Retry(attempts=3, first=0.001, on=on)
+        async with hf.testing.open(hf.App(clerk := agent(harness, retry=again))) as runtime:
+            said, entries = await ended(runtime, clerk)
+        assert said.endswith(wanted)
+        assert len(harness.provider.created) == 1
+        assert not [entry for entry in entries if isinstance(entry, e.StepDoubted)]
+
+
+class _Stumbling(ScriptedHarness):
+    """Fails once behind the handle, as a harness with a fault in it does."""
+
+    failed = False
+
+    async def open(self, start: Start) -> ScriptedSession:
+        return _StumblingSession(self)
+
+
+class _StumblingSession(ScriptedSession):
+    async def _events(self, known: Any, after: int) -> Any:
+        async for event in super()._events(known, after):
+            if not self._harness.failed:  # type: ignore[attr-defined]
+                self._harness.failed = True  # type: ignore[attr-defined]
+                raise ValueError("oops")
+            yield event
+
+
+async def test_a_run_that_is_cancelled_before_the_handle_came_says_that_something_may_go_on() -> None:
+    """Nobody can end what nobody can name."""
+    asked = asyncio.Event()
+
+    class Silent(ScriptedSession):
+        async def create(self, ask: Ask) -> Any:
+            asked.set()
+            await asyncio.Event().wait()
+            yield
+
+    class Mute(ScriptedHarness):
+        async def open(self, start: Start) -> ScriptedSession:
+            return Silent(self)
+
+    async with hf.open("memory://", hf.App(clerk := agent(Mute("x", keyed=True)))) as runtime:
+        run = await runtime.start(clerk, "hello")
+        async with asyncio.timeout(LIMIT_SECONDS):
+            await asked.wait()
+        await run.cancel("enough")
+        with pytest.raises(hf.RunError, match="enough"):
+            await run.result(timeout=LIMIT_SECONDS)
+        entries = await entries_of(run)
+    assert [entry.why for entry in entries if isinstance(entry, e.StepDoubted)] == ["cancelled"]
+
+
+async def test_a_keyed_creation_is_sent_under_one_key_however_often_it_is_cut() -> None:
+    """Under another key it would be another creation; a retry by a person has the same one."""
+    harness = _Lost("one", keyed=True, times=4)
+    async with hf.open("memory://", hf.App(clerk := agent(harness))) as runtime:
+        run = await runtime.start(clerk, "hello")
+        with pytest.raises(hf.RunError, match="the line went dead"):
+            await run.result(timeout=LIMIT_SECONDS)
+        assert await (await run.retry()).result(timeout=LIMIT_SECONDS) == "one"
+    assert len(harness.asks) == 5
+    assert len({ask.key for ask in harness.asks}) == 1
+    assert len(harness.provider.created) == 1
