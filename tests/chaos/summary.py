@@ -54,6 +54,15 @@ _MEANINGS: Final = {
         "is how it begins. `entries_died_at` counts the entries that were the last of their run at some death: "
         "one that is always committed together with the next never is."
     ),
+    "harnesses": (
+        "A conversation of three turns with tools, which a harness takes: what it creates lives in a provider "
+        "outside of the process. Its process dies at each point of it in turn, then two or three times by chance, "
+        "half of it on each database, with a harness that cannot tell whether a creation whose id was lost was made "
+        "(`doubting`), one that is sent again under its key (`keyed`) and one that can look it up (`finding`). "
+        "Every message is that of an unbroken conversation; each exchange whose id was on disk was created once, "
+        "and every other creation is a doubt that is shown; `keyed` and `finding` create each once, and `keyed` doubts "
+        "nothing; no chain forks."
+    ),
     "commits": (
         "The same program on PostgreSQL over a line that is cut at one of its writes: before it arrives, while it is "
         "done, after it is done and before it is answered, with all but its end done, or so that it lands late. In "

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 import holdfast as hf
-from holdfast import events, mcp, models
+from holdfast import events, harness, mcp, models
 from holdfast.client.protocol import RunSummary, ScheduleInfo, WorkerInfo
 from holdfast.core import limits
 from holdfast.core.entry import KINDS
@@ -48,6 +48,7 @@ SETTINGS: Final[dict[str, Callable[..., Any]]] = {
     "hf.server.create_app": hf.server.create_app,
     "hf.server.handle_chat_turn": hf.server.handle_chat_turn,
     "mcp.Server": mcp.Server,
+    "harness.Remote": harness.Remote,
     "models.OpenAI": models.OpenAI,
     "models.Anthropic": models.Anthropic,
     "models.PydanticAI": models.PydanticAI,
@@ -152,6 +153,12 @@ def test_a_name_of_the_kit_is_documented(name: str) -> None:
 def test_a_name_of_the_models_is_documented(name: str) -> None:
     """What speaks to providers is on the page of names, with all that is said to it."""
     assert re.search(rf"`{name}\b", page("api").section("holdfast.models"))
+
+
+@pytest.mark.parametrize("name", harness.__all__)
+def test_a_name_of_the_harnesses_is_documented(name: str) -> None:
+    """What takes turns elsewhere is on the page of names, with all that is said to it."""
+    assert re.search(rf"`{name}\b", page("api").section("holdfast.harness"))
 
 
 @pytest.mark.parametrize("of", [hf.Context, hf.Step, hf.Transaction, hf.Runtime, hf.Run, hf.Client, hf.RunInfo])

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast import events, mcp, models, server, testing
+from holdfast import events, harness, mcp, models, server, testing
 
 SNAPSHOT = Path(__file__).with_name("public_names.txt")
 
@@ -15,6 +15,7 @@ SNAPSHOT = Path(__file__).with_name("public_names.txt")
 MODULES = {
     "holdfast": holdfast,
     "holdfast.events": events,
+    "holdfast.harness": harness,
     "holdfast.mcp": mcp,
     "holdfast.models": models,
     "holdfast.server": server,

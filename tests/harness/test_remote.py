@@ -10,7 +10,9 @@ import holdfast as hf
 from holdfast.core import entry as e
 from holdfast.harness import Remote
 from holdfast.testing import ScriptedModel, call
+from holdfast.testing.harness import Bench, HarnessContract
 from tests.agent.lines import LIMIT_SECONDS, entries_of
+from tests.harness.remote_bench import RemoteBench
 from tests.server.serving import TOKEN, Served
 
 gate = asyncio.Event()
@@ -84,13 +86,10 @@ async def test_a_run_that_waits_for_a_person_there_rests_here_and_says_so(served
     here = agent(served, "closer")
     async with hf.testing.open(hf.App(here), jumps=True) as runtime:
         run = await runtime.start(here, "close it")
-        async with asyncio.timeout(LIMIT_SECONDS):
-            async for event in run.events():
-                if isinstance(event, e.RunParked):
-                    break
-        assert event.reason == "harness"
-        assert "remote:closer" in event.detail
-        assert "is waiting there: ask" in event.detail
+        parked = await _parked(run)
+        assert parked.reason == "harness"
+        assert "remote:closer" in parked.detail
+        assert "is waiting there: ask" in parked.detail
         [question] = served.wait(served.runtime.questions())
         served.wait(served.runtime.answer(question, True))
         assert await run.result(timeout=LIMIT_SECONDS) == "it is closed"
@@ -114,6 +113,31 @@ async def test_cancelling_here_cancels_there(served: Served) -> None:
     assert any(isinstance(entry, e.StepFailed) and entry.cancelled for entry in entries)
 
 
+async def _parked(run: hf.Run[Any]) -> e.RunParked:
+    async with asyncio.timeout(LIMIT_SECONDS):
+        async for event in run.events():
+            if isinstance(event, e.RunParked):
+                return event
+    raise AssertionError("it did not rest")
+
+
 async def _ended(served: Served, run: str) -> None:
     with pytest.raises(hf.RunError, match="the run that waits was cancelled"):
         await (await served.runtime.get(run)).result(timeout=LIMIT_SECONDS)
+
+
+@pytest.fixture(scope="module")
+def remote_bench() -> Iterator[RemoteBench]:
+    """A real server on loopback."""
+    bench = RemoteBench()
+    yield bench
+    bench.close()
+
+
+class TestRemote(HarnessContract):
+    """A run of another server keeps the contract of every harness."""
+
+    @pytest.fixture
+    def bench(self, remote_bench: RemoteBench) -> Bench:
+        """The same server for every check."""
+        return remote_bench

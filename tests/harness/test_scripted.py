@@ -13,6 +13,6 @@ class TestScriptedHarness(HarnessContract):
     """Without a key it doubts, with one it sends again, and what can be looked up is never in doubt."""
 
     @pytest.fixture
-    def bench(self, options: dict[str, Any]) -> Bench:  # type: ignore[override]
+    def bench(self, options: dict[str, Any]) -> Bench:
         """A provider in this process."""
         return ScriptedBench(**options)

@@ -12,6 +12,7 @@ from holdfast.core.codec import NULL, encode
 from holdfast.core.errors import Diverged
 from holdfast.core.message import ASSISTANT, Message
 from holdfast.engine.talk import Talk
+from holdfast.store.value import ConversationRow
 
 
 class Stand(Struct, frozen=True, omit_defaults=True):
@@ -82,8 +83,8 @@ def checked(harness: Harness, stand: Stand) -> Stand:
     return stand
 
 
-async def find_stand(talk: Talk, harness: Harness, said: list[Message]) -> tuple[Stand, bool]:
-    """Return from where a turn goes on, and whether its journal says so; `said` is what earlier turns said.
+async def find_stand(talk: Talk, harness: Harness, said: list[Message]) -> Stand | None:
+    """Return from where a new turn goes on, behind what earlier ones `said`; None for one that has begun.
 
     Raises:
         HarnessMismatch: the conversation is bound to another harness, or to none.
@@ -94,17 +95,38 @@ async def find_stand(talk: Talk, harness: Harness, said: list[Message]) -> tuple
     if moved is not None:
         if moved.harness != harness.name:
             raise _diverged(talk, f"harness {moved.harness!r}", f"harness {harness.name!r}")
-        return read_stand(harness, moved.raw), True
+        return None
     if talk.next() is not None:
         raise _diverged(talk, "a turn without a harness", f"harness {harness.name!r}")
     row = await talk.conversation()
     if row is None or (row.harness is None and not any(message.role == ASSISTANT for message in said)):
-        return Stand(harness.version), False
+        return Stand(harness.version)
+    return _kept(row, harness)
+
+
+async def current_stand(talk: Talk, harness: Harness) -> Stand:
+    """Return where a turn that has begun goes on from, by its own journal.
+
+    Raises:
+        CursorInvalid: that cannot be read, or the conversation has gone on from there without this run: one that failed
+            was tried again behind a later turn.
+    """
+    moved = talk.cursor
+    assert moved is not None  # the turn began with it
+    stand = read_stand(harness, moved.raw)
+    row = await talk.conversation()
+    if row is not None and _kept(row, harness) != stand:
+        why = "a later turn of the conversation has gone on; send the message again, behind it"
+        raise CursorInvalid(why, harness=harness.name, what="outdated")
+    return stand
+
+
+def _kept(row: ConversationRow, harness: Harness) -> Stand:
     if row.harness != harness.name:
         raise HarnessMismatch(conversation=row.conversation, bound=row.harness, harness=harness.name)
     if row.cursor is None:
         raise CursorInvalid("it is gone", harness=harness.name, what="corrupt")
-    return checked(harness, read_stored(harness.name, row.cursor)), False
+    return checked(harness, read_stored(harness.name, row.cursor))
 
 
 async def refuse_bound(talk: Talk) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.agent.binding import Stand, read_stand, stored
+from holdfast.agent.binding import Stand, current_stand, read_stand, stored
 from holdfast.agent.cost import Cost
 from holdfast.agent.generating import known
 from holdfast.agent.harness import FAILURES, Ask, Ended, Harness, HarnessFailed, Known, Rests, Session, Start, Told
@@ -62,9 +62,6 @@ class Exchanging:
             InDoubt: nobody knows whether it happened.
         """
         talk = self._talk
-        following = talk.next()
-        if (following is None or following.what != "message") and not talk.drive.rehearsing:
-            await self._open()
         call: list[Elsewhere] = []
 
         def make(key: str) -> Elsewhere:
@@ -81,14 +78,14 @@ class Exchanging:
 
     async def _open(self) -> Session:
         if self._session is None:
-            stand = self._stand()
+            stand = await current_stand(self._talk, self._harness)
             start = msgspec.structs.replace(self._start, cursor=stand.cursor, version=stand.v)
             self._session = await self._harness.open(start)
         return self._session
 
     def _stand(self) -> Stand:
         moved = self._talk.cursor
-        assert moved is not None  # the turn began with it
+        assert moved is not None
         return read_stand(self._harness, moved.raw)
 
     # One exchange
@@ -99,7 +96,7 @@ class Exchanging:
         call = exchange.call = Elsewhere(drive, _code(exchange.take, harness, self._retry), key, harness.name)
         call.shape, call.spent = _speech, _wasted
         call.cuts, call.ended = _CUTS, (HarnessFailed,)
-        call.find, call.off = exchange.find, exchange.cancel
+        call.ready, call.find, call.off = self._open, exchange.find, exchange.cancel
         call.in_doubt = harness.in_doubt
         counted = Cost(harness, lambda: self._request(messages))
         call.gate = PACE.gate(harness.lane, drive.store.now, lambda: counted.tokens)

@@ -208,7 +208,9 @@ class CursorInvalid(HoldfastError):
     code = "cursor_invalid"
     hint = "Go on with the version of the harness that wrote it, restore it from a backup, or begin a new conversation."
 
-    def __init__(self, why: str, *, harness: str, what: Literal["unreadable", "corrupt"] = "unreadable") -> None:
+    def __init__(
+        self, why: str, *, harness: str, what: Literal["unreadable", "corrupt", "outdated"] = "unreadable"
+    ) -> None:
         super().__init__(f"the cursor of harness {harness!r} is {what}: {why}")
         self.harness, self.what, self.why = harness, what, why
 

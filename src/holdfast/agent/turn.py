@@ -84,8 +84,8 @@ class Turn:
         if harness is None:
             await refuse_bound(self._talk)
             return
-        stand, recorded = await find_stand(self._talk, harness, earlier)
-        if not recorded:
+        stand = await find_stand(self._talk, harness, earlier)
+        if stand is not None:
             await self._talk.bind(moved_to(harness.name, stand), stored(harness.name, stand))
 
     async def _compact(self, voice: Voice) -> None:

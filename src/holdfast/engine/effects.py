@@ -434,6 +434,8 @@ class StepCall:
             then = "verify is asked"
         elif self.in_doubt == "raise":
             then = "the step raises hf.InDoubt"
+        elif self.in_doubt == "again":
+            then = "it is begun again, and both are charged"
         self.drive.log.warning(
             "a once step was interrupted: it may or may not have happened", step=self.key, when_the_run_goes_on=then
         )

@@ -47,7 +47,20 @@ class Elsewhere(MessageCall):
     nothing is begun again: neither after a death, nor after a cut, nor by whoever retries the run.
     """
 
-    __slots__ = ("begun", "called_off", "cuts", "ended", "find", "harness", "mark", "moved", "off", "told", "tries")
+    __slots__ = (
+        "begun",
+        "called_off",
+        "cuts",
+        "ended",
+        "find",
+        "harness",
+        "mark",
+        "moved",
+        "off",
+        "ready",
+        "told",
+        "tries",
+    )
 
     def __init__(self, drive: Drive, code: StepCode, key: str, harness: str) -> None:
         super().__init__(drive, code, {}, key, "")
@@ -61,6 +74,8 @@ class Elsewhere(MessageCall):
         """What ends a look at it, and not the thing itself."""
         self.ended: tuple[type[BaseException], ...] = ()
         """What says that the thing itself is over: it is not found again, and not in doubt."""
+        self.ready: Callable[[], Awaitable[object]] | None = None
+        """Called before anything is begun or looked for; what it raises is raised here, and nothing was done."""
         self.find: Find | None = None
         self.off: CallOff | None = None
         self.begun = False
@@ -73,6 +88,8 @@ class Elsewhere(MessageCall):
     async def answer(self, answer: r.Answer) -> Any:
         if self.drive.cancel_asked and not self.drive.cancelling.told:
             await self._leave_open(answer)
+        if self.ready is not None and not isinstance(answer, r.CLOSED):
+            await self.ready()
         match answer:
             case r.Interrupted(attempt=attempt) if self.mark is not None or answer.effect is Effect.KEYED:
                 return await self.perform(attempt, answer.started_at)
@@ -167,21 +184,29 @@ class Elsewhere(MessageCall):
     # Failing
 
     async def failed(self, error: BaseException, attempt: int, started_at: int) -> Any:
-        """Look again where only the look was cut off; what is over is recorded so; doubt only what left no mark."""
+        """Look again where only the look failed; what is over is recorded so; doubt only what left no mark."""
         if isinstance(error, Resting):
             await self._rest(attempt, error.why, self.drive.store.now() + int(error.wait_seconds * 1e6))
             raise _LookAgain
-        if isinstance(error, self.cuts) and (self.mark is not None or self.effect is Effect.KEYED):
+        if isinstance(error, self.ended):
+            return await self._over(error, attempt, started_at)
+        if self.mark is not None or (self.effect is Effect.KEYED and isinstance(error, self.cuts)):
             self.tries += 1
             again_at = self.retry_at(error, self.tries)
             if again_at is not None:
                 await self._rest(attempt, f"{type(error).__name__}: {error}", again_at)
                 raise _LookAgain
+            self.retry = None  # another attempt would begin it again, and it may be there
+        if self.mark is not None:
+            return await self.known_to_fail(error, attempt)
+        return await super().failed(error, attempt, started_at)
+
+    async def _over(self, error: BaseException, attempt: int, started_at: int) -> Any:
+        """Record that what was begun is over, so that nobody looks for it again."""
         if self.mark is None:
             return await super().failed(error, attempt, started_at)
-        if isinstance(error, self.ended):
-            self.drive.journal.note(e.CursorMoved(harness=self.harness, step=self.key, raw=_NOTHING))
-            self.mark = None
+        self.drive.journal.note(e.CursorMoved(harness=self.harness, step=self.key, raw=_NOTHING))
+        self.mark = None
         return await self.known_to_fail(error, attempt)
 
     async def _rest(self, attempt: int, why: str, at: int) -> None:
@@ -214,8 +239,15 @@ class Elsewhere(MessageCall):
         else:
             self.called_off = True
 
+    def _tell_doubt(self) -> None:
+        if self.mark is None:
+            super()._tell_doubt()
+
     def cancelled(self, error: BaseException, attempt: int) -> None:
-        if self.called_off and not self.drive.unwinding:
+        if self.drive.unwinding or not (self.begun or self.mark is not None):
+            super().cancelled(error, attempt)
+        elif self.called_off:
             self._record_cancel(attempt)
         else:
-            super().cancelled(error, attempt)
+            # It goes on elsewhere, or may.
+            self.drive.write_soon(e.StepDoubted(step=self.key, why="cancelled", attempt=attempt), **self.over())

@@ -72,7 +72,7 @@ async def what_has_ended_is_found_again_as_it_was(bench: Bench) -> None:
     events = await _exchange(bench.harness(), _ask("1"))
     again = _end(await _attach(bench.harness(), _ask("1"), _handle(events), None))
     before = _end(events)
-    assert (again.message, again.cursor, again.how) == (before.message, before.cursor, before.how)
+    assert (again.message, again.cursor, again.how) == (before.message, before.cursor, before.how), "it is another"
     assert len(bench.created()) == 1, "attaching creates nothing"
 
 
