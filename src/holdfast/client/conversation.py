@@ -139,11 +139,12 @@ class Conversation(Generic[R]):
         """
         return (await earlier(self._store, self._tenant, self.id)).phase
 
-    async def turns(self) -> Sequence[RunSummary]:
-        """Return its runs, the oldest first."""
+    async def turns(self, *, after: int = 0) -> Sequence[RunSummary]:
+        """Return its runs, the oldest first; of those behind the turn numbered `after` only, if the others are known."""
         rows: list[RunRow] = []
-        while page := await self._store.turns(self._tenant, self.id, after=(rows[-1].turn or 0) if rows else 0):
+        while page := await self._store.turns(self._tenant, self.id, after=after):
             rows += page
+            after = page[-1].turn or after
         return await tell_runs(self._store, rows, await self._client.here.serving(rows))
 
     async def metadata(self) -> dict[str, Any]:

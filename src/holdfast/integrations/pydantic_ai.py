@@ -6,7 +6,7 @@ Models, tools, toolsets and durable operations come here by pydantic-ai's own in
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final, Literal, TypedDict, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 from pydantic_ai import messages as theirs
 from pydantic_ai.agent import EventStreamHandler
@@ -37,14 +37,14 @@ from pydantic_ai.exceptions import (
     ModelServerError,
     ModelUnavailableError,
     ToolFailed,
-    UserError,
 )
 from pydantic_ai.models import Model
 from pydantic_ai.run import AgentRunResult
 from pydantic_ai.tools import RunContext
 
 import holdfast as hf
-from holdfast.integrations.relay import Relay, current_relay, current_step, durably, step_here, unknown_outcome
+from holdfast.integrations.policy import ToolPolicy, ToolStep, Untold
+from holdfast.integrations.relay import Relay, current_relay, current_step, durably, step_here
 
 __all__ = ["PATIENCE", "HoldfastDurability", "ToolPolicy", "current_step", "durably"]
 
@@ -60,17 +60,6 @@ PATIENCE: Final = hf.Retry(
 """How a model that is busy or cannot be reached is asked again, if nothing else is said."""
 _RECORDED: Final = "pydantic_ai"
 """Marks a tool's outcome as pydantic-ai writes it; what a person gave in its place has no such mark."""
-
-
-class ToolPolicy(TypedDict, total=False):
-    """What a tool's metadata may say under `holdfast`; the words are those of `ctx.step`."""
-
-    effect: hf.Effect | Literal["repeat", "keyed", "once"]
-    in_doubt: Literal["tell", "raise", "wait"]
-    retry: hf.Retry | Mapping[str, Any]
-    timeout: float | timedelta
-    limit: hf.Limit
-    not_performed: tuple[type[BaseException], ...]
 
 
 class HoldfastDurability(BaseDurabilityCapability[Deps]):  # type: ignore[misc]
@@ -169,10 +158,10 @@ class _Backend(DurableOperationBackend[Any]):  # type: ignore[misc]
 
     def config_for_tool(
         self, operation: DurableOperation[Any, Any, Any], *, tool: Any | None, tool_name: str
-    ) -> Mapping[str, Any] | Literal[False]:
+    ) -> ToolStep | Literal[False]:
         """Return what a tool says of how it is performed; False for one that is no step."""
         said = (tool.tool_def.metadata or {}).get(METADATA, {}) if tool is not None else {}
-        return said if said is False else _checked(said, tool_name)
+        return False if said is False else ToolStep.of(said, tool_name)
 
     def options(self, operation: DurableOperation[Any, Any, Any]) -> Mapping[str, Any]:
         """Return how an operation is performed that is no tool's call: each may be done again."""
@@ -202,7 +191,7 @@ class _Bound(BoundDurableOperation[Any, Any, Any]):  # type: ignore[misc]
         if relay is None or isinstance(operation.operation_id, EventStreamHandlerId):
             return await operation.handler(params)
         if isinstance(operation.operation_id, ToolsetCallToolId):
-            return await self._call(relay, params, dict(config or {}))
+            return await self._call(relay, params, config or ToolStep.of({}, params.name))
         label = operation.invocation_label(params) if operation.invocation_label is not None else ""
         given = self._backend.options(operation)
         value = operation.result_codec.load(
@@ -218,24 +207,16 @@ class _Bound(BoundDurableOperation[Any, Any, Any]):  # type: ignore[misc]
             relay.expect(_calls(value))
         return value
 
-    async def _call(self, relay: Relay, params: Any, config: dict[str, Any]) -> Any:
+    async def _call(self, relay: Relay, params: Any, tool: ToolStep) -> Any:
         """Call a tool; of a call that may or may not have happened, the model is told just that."""
-        in_doubt = config.pop("in_doubt", "tell")
-        if in_doubt == "wait":
-            config["in_doubt"] = "wait"
 
         async def perform(step: hf.Step[Any]) -> Any:
             return {_RECORDED: await self._perform(params)}
 
         try:
-            outcome = await relay.step(
-                f"{self._backend.agent}.{params.name}", perform, params.ctx.tool_call_id,
-                place=params.ctx.tool_call_id, **{"effect": hf.Effect.ONCE, **config},
-            )  # fmt: skip
-        except hf.InDoubt as doubt:
-            if in_doubt == "raise":
-                raise
-            raise ToolFailed(unknown_outcome(doubt)) from doubt
+            outcome = await tool.call(relay, f"{self._backend.agent}.{params.name}", perform, params.ctx.tool_call_id)
+        except Untold as error:
+            raise ToolFailed(str(error)) from error
         if isinstance(outcome, dict) and set(outcome) == {_RECORDED}:
             return self._operation.result_codec.load(outcome[_RECORDED])
         return outcome
@@ -243,21 +224,6 @@ class _Bound(BoundDurableOperation[Any, Any, Any]):  # type: ignore[misc]
     async def _perform(self, params: Any) -> Any:
         with durable_unit_scope():
             return self._operation.result_codec.dump(await self._operation.handler(params))
-
-
-def _checked(said: Any, tool: str) -> Mapping[str, Any]:
-    """Return what a tool says of how it is performed.
-
-    Raises:
-        UserError: it says something that means nothing.
-    """
-    known = ToolPolicy.__annotations__
-    if not isinstance(said, Mapping) or not set(said) <= set(known):
-        raise UserError(f"The metadata {METADATA!r} of tool {tool!r} is a dict of {', '.join(known)}, or False: {said!r}")
-    if said.get("in_doubt", "tell") not in ("tell", "raise", "wait"):
-        raise UserError(f"in_doubt of tool {tool!r} is 'tell', 'raise' or 'wait', not {said['in_doubt']!r}")
-    retry = said.get("retry")
-    return {**said, "retry": hf.Retry(**retry)} if isinstance(retry, Mapping) else said
 
 
 def _name(operation: DurableOperationId, label: str) -> str:

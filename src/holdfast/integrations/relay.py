@@ -24,10 +24,6 @@ async def durably(ctx: hf.Context, work: Awaitable[R], /) -> R:
 
     `await durably(ctx, agent.run("hello"))`. Several go on beside each other by `ctx.gather(durably(ctx, a), ...)`.
     """
-    if not isinstance(ctx, hf.Context) or not inspect.isawaitable(work):
-        if inspect.iscoroutine(work):
-            work.close()
-        raise TypeError("durably wants the context of a durable function and what a framework's run returns")
     return await Relay(ctx).run(work)
 
 
@@ -51,14 +47,6 @@ def current_step() -> "hf.Step[Any]":
     if step is None:
         raise LookupError("there is no step here: a tool is called in one when its agent runs by `durably`")
     return step
-
-
-def unknown_outcome(doubt: hf.InDoubt) -> str:
-    """Return what a model is told of a call that may or may not have been performed."""
-    return (
-        f"The outcome is unknown ({doubt.message}): it may or may not have happened. It was not tried again. "
-        "Find out before you call it again, or say that it is not known."
-    )
 
 
 class Abandoned(Exception):
@@ -302,15 +290,12 @@ class _Errand:
 
 
 async def _ended(task: "asyncio.Task[Any]") -> None:
-    """Cancel a task unless it is done, and wait until it is, however often whoever waits is cancelled."""
-    cancelled = False
+    """Cancel a task unless it is done, and wait until it is, however often whoever waits is cancelled meanwhile."""
     while not task.done():
         task.cancel()
         try:
             await asyncio.wait([task])
         except asyncio.CancelledError:
-            cancelled = True
+            continue  # whoever is here is on the way out already
     if not task.cancelled():
-        task.exception()  # looked at: whoever unwinds has a reason of its own
-    if cancelled:
-        raise asyncio.CancelledError
+        task.exception()  # looked at: what unwinds the run is raised in its place
