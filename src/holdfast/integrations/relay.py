@@ -220,8 +220,8 @@ class _Attempt:
             self._fail(Abandoned("it was cut off by the framework that had asked for it"))
             raise
         finally:
-            _STEP.reset(token)
             self.ended.set()
+            _STEP.reset(token)
 
     async def wait(self) -> Any:
         """Return what it came to; cancelled, it is cut off and has ended before this returns."""

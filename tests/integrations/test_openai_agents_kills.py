@@ -1,0 +1,48 @@
+"""An agent of the OpenAI Agents SDK that is killed inside its tools goes on in another process, and so does its session."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.testing.killer import Killer
+from tests.integrations.ledger import Ledger
+from tests.integrations.sdk_clerk import live
+from tests.rigs.provider import Answer, Call, Provider
+
+_SCRIPT = (
+    Answer(calls=(Call("c1", "look", '{"order": "42"}'),)),
+    Answer(calls=(Call("c2", "note", '{"text": "broken"}'),)),
+    Answer(calls=(Call("c3", "refund", '{"order": "42"}'),)),
+    Answer(tokens=("all ", "done")),
+)
+
+
+@pytest.fixture(scope="module")
+def killer() -> Iterator[Killer]:
+    """Processes that have the SDK imported already."""
+    with Killer(preload=["tests.integrations.sdk_clerk", "holdfast.store.postgres"], timeout_seconds=60) as killer:
+        yield killer
+
+
+def test_killed_inside_each_tool_the_run_resumes_without_a_second_model_call(
+    address: str, provider: Provider, killer: Killer, tmp_path: Path
+) -> None:
+    """Three deaths in three tools: four generations, one refund, and a session in which everything stands once."""
+    provider.says("clerk", *_SCRIPT)
+    ledger = tmp_path / "ledger"
+    for tool in ("look", "note", "refund"):
+        assert killer.run(live, address, provider.openai_url, str(ledger), tool).killed
+    answer, items = killer.run(live, address, provider.openai_url, str(ledger)).result()
+    assert provider.created["clerk"] == len(_SCRIPT)
+    looked, looked_again, noted, noted_again, *paid = Ledger(ledger).read()
+    assert (looked, looked_again, paid) == ("look", "look", ["refund"])
+    assert noted == noted_again
+    assert answer == "all done"
+    outputs = {item["call_id"]: item["output"] for item in items if item.get("type") == "function_call_output"}
+    assert (outputs["c1"], outputs["c2"]) == ("order 42: broken", "noted")
+    assert outputs["c3"].startswith("The outcome is unknown (the process died")
+    kinds = [item.get("type") or item["role"] for item in items]
+    assert kinds == ["user", *["function_call", "function_call_output"] * 3, "message"]
+    asked = provider.heard["clerk"][-1].json["input"]
+    assert asked[-1]["output"] == outputs["c3"]
