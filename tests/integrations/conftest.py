@@ -5,7 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.testing.killer import Killer
 from tests.rigs.provider import Provider
+
+_SECONDS = 60.0
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -22,3 +25,19 @@ def provider() -> Iterator[Provider]:
     """A provider of models on loopback."""
     with Provider() as provider:
         yield provider
+
+
+@pytest.fixture(scope="session")
+def pydantic_killer() -> Iterator[Killer]:
+    """Processes that have pydantic-ai imported already."""
+    with Killer(
+        preload=["tests.integrations.pydantic_clerk", "holdfast.store.postgres"], timeout_seconds=_SECONDS
+    ) as one:
+        yield one
+
+
+@pytest.fixture(scope="session")
+def sdk_killer() -> Iterator[Killer]:
+    """Processes that have the OpenAI Agents SDK imported already."""
+    with Killer(preload=["tests.integrations.sdk_clerk", "holdfast.store.postgres"], timeout_seconds=_SECONDS) as one:
+        yield one

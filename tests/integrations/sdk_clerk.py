@@ -50,8 +50,8 @@ async def live(address: str, url: str, ledger_file: str, die_in: str = "") -> An
 
 
 async def add(address: str, ledger_file: str, name: str, count: int) -> None:
-    """Add items to a session one by one, each noted once it is acknowledged; without a count, until the end comes."""
-    ledger = Ledger(Path(ledger_file))
+    """Add items to a session one by one, each noted once it is acknowledged; the fourth note is the end."""
+    ledger = Ledger(Path(ledger_file), f"{name} 3")
     async with hf.open(address, hf.App(session_change, version="1")) as runtime:
         session = HoldfastSession("shared", runtime)
         for number in range(count):

@@ -1,9 +1,6 @@
-"""An agent of the OpenAI Agents SDK that is killed inside its tools goes on in another process, and so does its session."""
+"""An agent of the OpenAI Agents SDK that is killed inside its tools goes on elsewhere, and so does its session."""
 
-from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 from holdfast.testing.killer import Killer
 from tests.integrations.ledger import Ledger
@@ -18,22 +15,15 @@ _SCRIPT = (
 )
 
 
-@pytest.fixture(scope="module")
-def killer() -> Iterator[Killer]:
-    """Processes that have the SDK imported already."""
-    with Killer(preload=["tests.integrations.sdk_clerk", "holdfast.store.postgres"], timeout_seconds=60) as killer:
-        yield killer
-
-
 def test_killed_inside_each_tool_the_run_resumes_without_a_second_model_call(
-    address: str, provider: Provider, killer: Killer, tmp_path: Path
+    address: str, provider: Provider, sdk_killer: Killer, tmp_path: Path
 ) -> None:
     """Three deaths in three tools: four generations, one refund, and a session in which everything stands once."""
     provider.says("clerk", *_SCRIPT)
     ledger = tmp_path / "ledger"
     for tool in ("look", "note", "refund"):
-        assert killer.run(live, address, provider.openai_url, str(ledger), tool).killed
-    answer, items = killer.run(live, address, provider.openai_url, str(ledger)).result()
+        assert sdk_killer.run(live, address, provider.openai_url, str(ledger), tool).killed
+    answer, items = sdk_killer.run(live, address, provider.openai_url, str(ledger)).result()
     assert provider.created["clerk"] == len(_SCRIPT)
     looked, looked_again, noted, noted_again, *paid = Ledger(ledger).read()
     assert (looked, looked_again, paid) == ("look", "look", ["refund"])

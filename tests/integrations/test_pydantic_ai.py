@@ -201,9 +201,7 @@ async def test_a_busy_model_is_asked_again_by_durable_retries() -> None:
 
     def say(messages: list[ModelMessage]) -> str:
         if len(asked) < 3:
-            raise ModelHTTPError.for_category(
-                ModelRateLimitError, status_code=429, model_name="clerk", retry_after=3.0
-            )
+            raise ModelHTTPError.for_category(ModelRateLimitError, status_code=429, model_name="clerk", retry_after=3.0)
         return "hello"
 
     agent: Agent[None, str] = Agent(speaks(say, asked), name="clerk", capabilities=[HoldfastDurability()])
@@ -342,7 +340,7 @@ async def test_approved_calls_are_made_beside_each_other_by_the_next_run_of_the_
         again = agent.run(
             message_history=result.all_messages(), deferred_tool_results=DeferredToolResults(approvals=said)
         )
-        return (await durably(ctx, again)).output  # type: ignore[no-any-return]
+        return (await durably(ctx, again)).output
 
     async with hf.testing.open(app=hf.App(ticket)) as runtime:
         run = await runtime.start(ticket, "It broke.")

@@ -1,10 +1,7 @@
 """A pydantic-ai agent that is killed inside its tools goes on in another process, and asks its model nothing twice."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from holdfast.testing.killer import Killer
 from tests.integrations.ledger import Ledger
@@ -19,13 +16,6 @@ _SCRIPT = (
 )
 
 
-@pytest.fixture(scope="module")
-def killer() -> Iterator[Killer]:
-    """Processes that have pydantic-ai imported already."""
-    with Killer(preload=["tests.integrations.pydantic_clerk", "holdfast.store.postgres"], timeout_seconds=60) as killer:
-        yield killer
-
-
 def results(messages: list[Any]) -> dict[str, Any]:
     """Return what the model was told of each of its calls."""
     return {
@@ -37,14 +27,14 @@ def results(messages: list[Any]) -> dict[str, Any]:
 
 
 def test_killed_inside_each_tool_the_agent_resumes_without_a_second_model_call(
-    address: str, provider: Provider, killer: Killer, tmp_path: Path
+    address: str, provider: Provider, pydantic_killer: Killer, tmp_path: Path
 ) -> None:
     """Three deaths in three tools: four generations for four, one refund, and a model that is told what is unknown."""
     provider.says("clerk", *_SCRIPT)
     ledger = tmp_path / "ledger"
     for tool in ("look", "note", "refund"):
-        assert killer.run(live, address, provider.openai_url, str(ledger), tool).killed
-    answer, messages = killer.run(live, address, provider.openai_url, str(ledger)).result()
+        assert pydantic_killer.run(live, address, provider.openai_url, str(ledger), tool).killed
+    answer, messages = pydantic_killer.run(live, address, provider.openai_url, str(ledger)).result()
     assert provider.created["clerk"] == len(_SCRIPT)
     looked, looked_again, noted, noted_again, *paid = Ledger(ledger).read()
     assert (looked, looked_again, paid) == ("look", "look", ["refund"])
@@ -58,7 +48,7 @@ def test_killed_inside_each_tool_the_agent_resumes_without_a_second_model_call(
 
 
 def test_the_history_of_a_killed_agent_is_that_of_an_unbroken_one(
-    provider: Provider, killer: Killer, tmp_path: Path
+    provider: Provider, pydantic_killer: Killer, tmp_path: Path
 ) -> None:
     """Where nothing is in doubt, the answer and every message are the same, whoever drove the run."""
     reports = []
@@ -66,6 +56,6 @@ def test_the_history_of_a_killed_agent_is_that_of_an_unbroken_one(
         provider.says("clerk", *_SCRIPT)
         place = (f"sqlite:///{tmp_path / name}.db", provider.openai_url, str(tmp_path / name))
         for tool in deaths:
-            assert killer.run(live, *place, tool).killed
-        reports.append(killer.run(live, *place).result())
+            assert pydantic_killer.run(live, *place, tool).killed
+        reports.append(pydantic_killer.run(live, *place).result())
     assert reports[0] == reports[1]

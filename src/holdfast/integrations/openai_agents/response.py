@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from agents import Model, ModelResponse, Usage
+from agents import Model, ModelResponse, ToolOutputFileContent, ToolOutputImage, ToolOutputText, Usage
 from agents.items import TResponseOutputItem
 from agents.usage import deserialize_usage, serialize_usage
 from openai.types.responses import (
@@ -20,6 +20,7 @@ from pydantic import BaseModel, TypeAdapter
 import holdfast as hf
 
 _ITEMS: Final[TypeAdapter[list[TResponseOutputItem]]] = TypeAdapter(list[TResponseOutputItem])
+_OUTPUTS: Final = (ToolOutputText, ToolOutputImage, ToolOutputFileContent)
 
 
 async def ask(
@@ -62,9 +63,13 @@ def _usage(told: Any) -> Usage:
 
 
 def dump(said: ModelResponse) -> dict[str, Any]:
-    """Return a generation as data, with what it took; what was left open in it stays so."""
+    """Return a generation as data, with what it took."""
     return {
-        "output": [_data(item) for item in said.output],
+        # What was not set is left out: sent back to the provider, a null would be refused.
+        "output": [
+            item.model_dump(mode="json", exclude_unset=True) if isinstance(item, BaseModel) else item
+            for item in said.output
+        ],
         "usage": serialize_usage(said.usage),
         "response_id": said.response_id,
         "request_id": said.request_id,
@@ -88,16 +93,12 @@ def calls_in(said: ModelResponse) -> list[str]:
 
 def stored(result: Any) -> Any:
     """Return what a tool came to, as its model will be told: data as it is, anything else as text."""
-    if isinstance(result, list) and any(isinstance(item, BaseModel) for item in result):
-        return [_data(item) for item in result]
-    if isinstance(result, BaseModel) and hasattr(result, "type"):
-        return _data(result)
+    if isinstance(result, list) and any(isinstance(item, _OUTPUTS) for item in result):
+        return [stored(item) for item in result]
+    if isinstance(result, _OUTPUTS):
+        return result.model_dump(mode="json", exclude_none=True)
     try:
         same = json.loads(json.dumps(result, allow_nan=False)) == result
     except (TypeError, ValueError):
         same = False
     return result if same and not isinstance(result, tuple) else str(result)
-
-
-def _data(item: Any) -> Any:
-    return item.model_dump(mode="json", exclude_unset=True) if isinstance(item, BaseModel) else item
