@@ -8,6 +8,7 @@ import pytest
 
 import holdfast
 from holdfast import events, harness, mcp, models, server, testing
+from holdfast.integrations import openai_agents, pydantic_ai
 
 SNAPSHOT = Path(__file__).with_name("public_names.txt")
 
@@ -16,6 +17,8 @@ MODULES = {
     "holdfast": holdfast,
     "holdfast.events": events,
     "holdfast.harness": harness,
+    "holdfast.integrations.openai_agents": openai_agents,
+    "holdfast.integrations.pydantic_ai": pydantic_ai,
     "holdfast.mcp": mcp,
     "holdfast.models": models,
     "holdfast.server": server,

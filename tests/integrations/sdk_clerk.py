@@ -11,6 +11,19 @@ from holdfast.integrations.openai_agents import HoldfastSession, current_step, r
 from tests.integrations.ledger import Ledger
 
 
+class Session(HoldfastSession):
+    """A session whose process may die right after a change is on disk, before anybody was told."""
+
+    def __init__(self, session_id: str, runtime: hf.Runtime, ledger: Ledger) -> None:
+        super().__init__(session_id, runtime)
+        self._ledger = ledger
+
+    async def _send(self, text: str, key: str) -> int:
+        place = await super()._send(text, key)
+        self._ledger.note("sent")
+        return place
+
+
 async def live(address: str, url: str, ledger_file: str, die_in: str = "") -> Any:
     """Drive the ticket to its end; return the answer and what its session holds."""
     ledger = Ledger(Path(ledger_file), die_in)
@@ -39,7 +52,7 @@ async def live(address: str, url: str, ledger_file: str, die_in: str = "") -> An
         @hf.durable
         async def ticket(ctx: hf.Context, text: str) -> str:
             result = await run(
-                ctx, clerk, text, session=HoldfastSession("ann", runtime), run_config=RunConfig(tracing_disabled=True),
+                ctx, clerk, text, session=Session("ann", runtime, ledger), run_config=RunConfig(tracing_disabled=True),
                 policies={"look": {"effect": "repeat"}, "note": {"effect": "keyed"}},
             )  # fmt: skip
             return str(result.final_output)

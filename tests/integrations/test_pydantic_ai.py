@@ -404,7 +404,8 @@ async def test_a_tool_that_takes_too_long_is_cut_off_and_tried_again() -> None:
 
     ticket = answer_of(agent)
     async with hf.open("memory://", hf.App(ticket)) as runtime:
-        assert await runtime.run(ticket, "It broke.") == "at last "
+        run = await runtime.start(ticket, "It broke.")
+        assert await run.result(timeout=LIMIT_SECONDS) == "at last "
     assert attempts == [1, 2]
 
 

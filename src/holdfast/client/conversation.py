@@ -140,7 +140,7 @@ class Conversation(Generic[R]):
         return (await earlier(self._store, self._tenant, self.id)).phase
 
     async def turns(self, *, after: int = 0) -> Sequence[RunSummary]:
-        """Return its runs, the oldest first; of those behind the turn numbered `after` only, if the others are known."""
+        """Return its runs, the oldest first; those behind the turn numbered `after`, if the others are known."""
         rows: list[RunRow] = []
         while page := await self._store.turns(self._tenant, self.id, after=after):
             rows += page

@@ -1,7 +1,4 @@
-"""pydantic-ai agents that survive a crash: a capability by which what they do are steps of a run.
-
-Models, tools, toolsets and durable operations come here by pydantic-ai's own interface for durable execution.
-"""
+"""pydantic-ai agents that survive a crash: by its own interface for durable execution, what they do are steps."""
 
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
