@@ -25,7 +25,7 @@ from openai import AsyncOpenAI
 from pydantic import BaseModel
 
 import holdfast as hf
-from holdfast.integrations.openai_agents import ToolPolicy, current_step, run
+from holdfast.integrations.openai_agents import HoldfastSession, ToolPolicy, current_step, run, session_change
 from holdfast.integrations.openai_agents.response import stored
 from holdfast.testing import every_crash
 from tests.integrations.people import answered
@@ -271,3 +271,20 @@ def test_what_a_tool_returns_is_kept_as_its_model_is_told() -> None:
     assert stored((1, 2)) == "(1, 2)"
     assert stored(Order()) == "order 42"
     assert stored(float("nan")) == "nan"
+
+
+async def test_a_run_keeps_no_copy_of_what_it_read_in_its_session() -> None:
+    """A conversation costs its own bytes, however many runs go on with it: a run records how far it has read."""
+    ticket = ticket_of(clerk(once("look")))
+
+    @hf.durable
+    async def chat(ctx: hf.Context, text: str) -> int:
+        result = await run(ctx, clerk(once("look")), text, session=HoldfastSession("ann", runtime), run_config=QUIET)
+        return len(result.to_input_list())
+
+    async with hf.testing.open(app=hf.App(ticket, chat, session_change)) as runtime:
+        await HoldfastSession("ann", runtime).add_items([{"role": "user", "content": "x" * 100_000}])
+        started = await runtime.start(chat, "It broke.")
+        assert await started.result(timeout=LIMIT_SECONDS) == 5
+        events = [event async for event in started.events(follow=False)]
+    assert sum(len(bytes(getattr(event, "raw", b""))) for event in events) < 10_000

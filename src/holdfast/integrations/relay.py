@@ -80,9 +80,16 @@ class Relay:
         finally:
             self._closed = True
             await _ended(task)
+            self._turn_away()
             if inspect.iscoroutine(work):
                 work.close()  # of a task that was cancelled before it began, nobody else does
         return task.result()
+
+    def _turn_away(self) -> None:
+        """Answer those who still ask though the loop has ended: tasks that a framework left behind."""
+        while not self._asked.empty():
+            if (request := self._asked.get_nowait()) is not None:
+                request.errand.inbox.put_nowait(_Outcome(error=Abandoned("the loop that it belongs to has ended")))
 
     async def _within(self, work: Awaitable[R]) -> R:
         _RELAY.set(self)
@@ -220,7 +227,7 @@ class _Attempt:
             self._fail(Abandoned("it was cut off by the framework that had asked for it"))
             raise
         finally:
-            self.ended.set()
+            self.ended.set()  # first: whoever waits for it must not wait for ever
             _STEP.reset(token)
 
     async def wait(self) -> Any:

@@ -71,16 +71,20 @@ async def run(
         StepError: the model did not answer, or a tool failed that tells its model nothing of it.
     """
     making = _Making(ctx, policies or {}, {"retry": retry, "timeout": timeout}, previews)
-    made, options = making.agent(agent), making.checked(options)
-    result = await _go(ctx, made, input, (), options)
-    while result.interruptions:
-        state = result.to_state()
-        items = list(result.interruptions)
-        decisions = await ctx.gather(*(_ask(ctx, item, approval_expires) for item in items))
-        for item, decision in zip(items, decisions, strict=True):
-            _decide(state, item, decision)
-        result = await _go(ctx, made, state, [item.call_id or "" for item in items], options)
-    return result
+    made, given = making.agent(agent), making.checked(options)
+    try:
+        result = await _go(ctx, made, input, (), given)
+        while result.interruptions:
+            state = result.to_state()
+            items = list(result.interruptions)
+            decisions = await ctx.gather(*(_ask(ctx, item, approval_expires) for item in items))
+            for item, decision in zip(items, decisions, strict=True):
+                _decide(state, item, decision)
+            result = await _go(ctx, made, state, [item.call_id or "" for item in items], given)
+        return result
+    finally:
+        if options.get("run_config") is None:
+            await given["run_config"].model_provider.aclose()  # made here, so closed here
 
 
 async def _go(
@@ -212,6 +216,9 @@ class _StepModel(Model):  # type: ignore[misc]
         said = load(await relay.step("model", perform, on_input_change="keep", **self._making.asking))
         relay.expect(calls_in(said))
         return said
+
+    def get_retry_advice(self, request: Any) -> Any:
+        return self._model.get_retry_advice(request)
 
     def stream_response(self, *args: Any, **options: Any) -> AsyncIterator[TResponseStreamEvent]:
         events: AsyncIterator[TResponseStreamEvent] = self._model.stream_response(*args, **options)
