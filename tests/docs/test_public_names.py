@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast import events, harness, mcp, models, server, testing
+from holdfast import checkpoint, events, harness, mcp, models, server, testing
 
 SNAPSHOT = Path(__file__).with_name("public_names.txt")
 
 
 MODULES = {
     "holdfast": holdfast,
+    "holdfast.checkpoint": checkpoint,
     "holdfast.events": events,
     "holdfast.harness": harness,
     "holdfast.mcp": mcp,
