@@ -36,7 +36,11 @@ from holdfast.runtime import Runtime, open, run
 from holdfast.store.protocol import Transaction
 from holdfast.stream.event import Event
 
+_LATER = ("checkpoint", "harness", "mcp", "models", "server", "testing")
+"""What programs do not need, they do not load."""
+
 if TYPE_CHECKING:
+    from holdfast import checkpoint as checkpoint
     from holdfast import harness as harness
     from holdfast import mcp as mcp
     from holdfast import models as models
@@ -45,7 +49,7 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> object:
-        if name in ("harness", "mcp", "models", "server", "testing"):  # what programs do not need, they do not load
+        if name in _LATER:
             return import_module(f"holdfast.{name}")
         raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
 
@@ -94,4 +98,4 @@ __all__ = [
 
 
 def __dir__() -> list[str]:
-    return sorted([*__all__, "__version__", "harness", "mcp", "models", "server", "testing"])
+    return sorted([*__all__, "__version__", *_LATER])

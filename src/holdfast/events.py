@@ -3,6 +3,8 @@
 from holdfast.core.entry import (
     BudgetChanged,
     CancelReceived,
+    CheckpointOpened,
+    CheckpointSaved,
     ChildSettled,
     ChildSpawned,
     CursorMoved,
@@ -33,6 +35,8 @@ from holdfast.stream.event import Chunk, Event, PreviewReset
 __all__ = [
     "BudgetChanged",
     "CancelReceived",
+    "CheckpointOpened",
+    "CheckpointSaved",
     "ChildSettled",
     "ChildSpawned",
     "Chunk",

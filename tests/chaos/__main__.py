@@ -27,6 +27,7 @@ from tests.chaos import (
     fleet,
     flips,
     harnesses,
+    loops,
     poison,
     posts,
     programs,
@@ -48,6 +49,7 @@ _CAMPAIGNS: Final[Mapping[str, Campaign]] = {
     "every_verb": every_verb.campaign,
     "talks": talks.campaign,
     "harnesses": harnesses.campaign,
+    "loops": loops.campaign,
     "commits": commits,
     "power": power,
     "flips": flips.campaign,
@@ -68,8 +70,8 @@ _CAMPAIGNS: Final[Mapping[str, Campaign]] = {
 }
 _IN_FULL: Final = {
     "kills": 10_000, KILLS_POSTGRES: 10_000, "every_verb": 20_000, "commits": 5_000, "power": 20_000,
-    "talks": 2_000, "harnesses": 1_000, "flips": 2_000, "disks": 120, "zombies": 2_000, "restarts": 200,
-    "fleet": 4_000, "posts": 20_000,
+    "talks": 2_000, "harnesses": 1_000, "loops": 1_000, "flips": 2_000, "disks": 120, "zombies": 2_000,
+    "restarts": 200, "fleet": 4_000, "posts": 20_000,
     "faults": 2 * len(faults.TRIALS),
     "poison": 2 * poison.HEALTHY, "races": 10_000, "conversations": 1_000, "rates": 5_000, "simulation": 20_000,
     "programs": 5_000, "watchers": 5_000,
@@ -80,12 +82,14 @@ _REPLAYS: Final[Mapping[str, Callable[[str], str | None]]] = {
     "simulation": simulation.replay,
     "programs": programs.replay,
     "talks": talks.replay,
+    "loops": loops.replay,
 }
 """What plays a trial again, by the campaign before the first colon; any other is one of kills or commits."""
 _ON_BOTH: Final = {
     "every_verb": "how many deaths of a process that uses every verb, half of them on each store",
     "talks": "how many deaths of a worker in a conversation of ten turns, half of them on each store",
     "harnesses": "how many deaths of a process in a conversation that a harness takes the turns of, half on each store",
+    "loops": "how many deaths of a loop of a user's own that has a checkpoint, half of them on each store",
     "zombies": "how many workers that are stopped and woken, half of them on each store",
     "fleet": "how many runs of a fleet that loses workers, half of them on each store",
     "posts": "how many posts that race a park, half of them on each store",

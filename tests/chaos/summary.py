@@ -63,6 +63,16 @@ _MEANINGS: Final = {
         "and every other creation is a doubt that is shown; `keyed` and `finding` create each once, and `keyed` doubts "
         "nothing; no chain forks."
     ),
+    "loops": (
+        "A loop of a user's own with a checkpoint: it saves its messages before and after each effect, edits the first "
+        "at every turn and sums some up half-way. Its process dies at each point in turn (around every write, "
+        "inside the effects), then two or three times by chance, half of it on each database, and asks "
+        "`interrupted()` when it begins again. Every life finds what was acknowledged last, or the save behind it; "
+        "each effect happens once, with what was under way told as in doubt; there is one life of the checkpoint, "
+        "completed and sound, with no worker left, and no message is stored again. Then four processes at a time want "
+        "one checkpoint and die with it now and then: each word that was acknowledged is there, in order, and no two "
+        "have it at once."
+    ),
     "commits": (
         "The same program on PostgreSQL over a line that is cut at one of its writes: before it arrives, while it is "
         "done, after it is done and before it is answered, with all but its end done, or so that it lands late. In "

@@ -47,6 +47,8 @@ SETTINGS: Final[dict[str, Callable[..., Any]]] = {
     "hf.tool": hf.tool,
     "hf.server.create_app": hf.server.create_app,
     "hf.server.handle_chat_turn": hf.server.handle_chat_turn,
+    "hf.checkpoint.open": hf.checkpoint.open,
+    "hf.checkpoint.interrupted": hf.checkpoint.interrupted,
     "mcp.Server": mcp.Server,
     "harness.Remote": harness.Remote,
     "models.OpenAI": models.OpenAI,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast import events, harness, mcp, models, server, testing
+from holdfast import checkpoint, events, harness, mcp, models, server, testing
 from holdfast.integrations import openai_agents, pydantic_ai
 
 SNAPSHOT = Path(__file__).with_name("public_names.txt")
@@ -15,6 +15,7 @@ SNAPSHOT = Path(__file__).with_name("public_names.txt")
 
 MODULES = {
     "holdfast": holdfast,
+    "holdfast.checkpoint": checkpoint,
     "holdfast.events": events,
     "holdfast.harness": harness,
     "holdfast.integrations.openai_agents": openai_agents,

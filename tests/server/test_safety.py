@@ -202,6 +202,7 @@ STATUSES: dict[type[errors.HoldfastError], int] = {
     errors.NotFound: 404,
     errors.Conflict: 409,
     errors.ConversationBusy: 409,
+    errors.CheckpointOwned: 409,
     errors.AlreadyAnswered: 409,
     errors.RunError: 409,
     errors.Expired: 410,

@@ -18,6 +18,15 @@ from tests.surface.command import SECONDS, Shell
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
+KILLED = """
+import os, keep_your_loop as k
+act = k.act
+k.act = lambda tool: act(tool) if tool != "mail" else os.kill(os.getpid(), 9)
+k.work_on("ticket-42", "Order 42 arrived broken.")
+"""
+"""The loop of an example, which dies inside its last tool."""
+
+
 @pytest.fixture
 def onboard(shell: Shell) -> Shell:
     """A folder with the example in it."""
@@ -70,6 +79,22 @@ def test_a_customer_who_is_refused_gets_no_mail(onboard: Shell) -> None:
     called(onboard, "answer", question, "--no", "--by", "ada")
     assert json.loads(called(onboard, "run", "onboard.py", "acme", "--key", "acme")) == "refused by ada"
     assert "send_mail" not in called(onboard, "show", "--key", "acme")
+
+
+def test_a_loop_that_is_killed_is_kept_and_goes_on(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second process says what was left, goes on with its messages, and no tool is called twice."""
+    monkeypatch.setenv("PAUSE", "0")
+    monkeypatch.setenv("PYTHONPATH", str(EXAMPLES))
+    asked: dict[str, Any] = {"cwd": shell.folder, "capture_output": True, "text": True, "timeout": SECONDS}
+    killed = subprocess.run([sys.executable, "-c", KILLED], check=False, **asked)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    done = subprocess.run([sys.executable, str(EXAMPLES / "keep_your_loop.py")], check=False, **asked)
+    assert done.returncode == 0, done.stderr
+    assert "ticket-42 was left by process" in done.stdout
+    assert "attempt 2, 6 messages" in done.stdout
+    assert "nobody knows whether call-2 happened" in done.stdout
+    assert "The order is refunded" in done.stdout
+    assert (shell.folder / "done.txt").read_text("utf-8") == "look\nrefund\n"
 
 
 @pytest.fixture

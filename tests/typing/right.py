@@ -279,3 +279,15 @@ async def with_tools(ctx: hf.Context) -> None:
     assert_type(refund("42", cents=3), str)
     assert_type(await ctx.step(refund, "42"), str)
     hf.mcp.Server("desk", ["desk"], effects={"order": "once"})
+
+
+async def with_checkpoints() -> None:
+    """Messages have the type that was named, and an effect that of its function."""
+    with hf.checkpoint.open("loop", of=str) as saved:
+        assert_type(saved.load(), list[str] | None)
+        assert_type(saved.effect("call-1", len, "abc"), int)
+    async with hf.checkpoint.open(("loop", 1), of=str) as soon:
+        assert_type(await soon.load(), list[str] | None)
+        assert_type(await soon.effect("call-1", len, "abc"), int)
+        assert_type(await soon.effect("call-2", load, "acme", 3), list[str])
+    assert_type([left.id for left in hf.checkpoint.interrupted()], list[str])

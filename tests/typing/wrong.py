@@ -119,3 +119,8 @@ refund(42)  # wrong: not text
 refund("42", "five")  # wrong: not an int
 hf.tool(effect="twice")(refund)  # wrong: no such effect
 hf.tool(in_doubt="hope")(refund)  # wrong: no such policy
+
+
+with hf.checkpoint.open("loop", of=str) as saved:
+    saved.save([1])  # wrong: not text
+    saved.effect("call-1", len, 5)  # wrong: an int has no length

@@ -148,5 +148,11 @@ ADDED: tuple[e.Entry, ...] = (
     e.RunFinished(status=Status.COMPLETED, said=12),
     e.ChildSettled(step="0/clerk#1", child=OTHER, status=Status.COMPLETED, unknown=["usd"]),
     e.HistoryCompacted(up_to=40, phase="refunds"),
+    e.CheckpointOpened(worker=OTHER, host="web-1", pid=412, attempt=2, code="2026.11"),
+    e.CheckpointOpened(worker=OTHER, host="web-1", pid=412, attempt=1),
+    e.CheckpointSaved(
+        count=2, iteration=3, phase="tools", raw=Raw(b'[[0,1,[{"role":"user"}]],[1,0,["\xc3\xa9"]]]'), blob=BLOB
+    ),
+    e.CheckpointSaved(count=0),
 )
 """Kinds and fields that came later; their vectors stand behind the others, whose places never change."""

@@ -16,6 +16,7 @@ from holdfast.cli.store import open_client
 from holdfast.cli.surface import Surface, shown
 from holdfast.cli.wording import between, counted, duration
 from holdfast.client.protocol import Client, RunSummary, WorkerInfo
+from holdfast.core.checkpoint import INTERRUPTED
 from holdfast.core.divergence import UNSTEADY, is_unsteady
 from holdfast.core.errors import Diverged, HoldfastError, NoStore
 from holdfast.core.ids import RunId
@@ -153,7 +154,7 @@ async def _unserved(client: Client) -> list[RunSummary]:
 
 
 async def _is_due(client: Client, run: RunSummary, late: datetime) -> bool:
-    if run.reason.startswith(("doubt", "diverged", "unknown_entry")):
+    if run.reason.startswith(("doubt", "diverged", "unknown_entry", INTERRUPTED)):
         return False
     due_at: int | None = None
     async for event in client.events(RunId(run.id), after=run.last_seq - 1 or None, follow=False):

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from holdfast import events as ev
 from holdfast.cli.gist import gist_of
-from holdfast.cli.saying import begun, by, change_of_budget, decision, ending, resting
+from holdfast.cli.saying import begun, by, change_of_budget, decision, ending, resting, saved
 from holdfast.cli.surface import brief, shown
 from holdfast.cli.wording import duration, step_name
 from holdfast.core.message import USER
@@ -143,6 +143,11 @@ def _line_of_others(event: Event) -> Text | None:
             return mark("+", "cyan") + Text(change_of_budget(event), style="cyan")
         case ev.HistoryCompacted():
             return mark("·", "cyan") + Text(f"what was said up to entry {event.up_to} was summed up", style="cyan")
+        case ev.CheckpointOpened():
+            said = f"opened in process {event.pid} on {shown(event.host)} (attempt {event.attempt})"
+            return mark("↻", "cyan") + Text(said, style="cyan")
+        case ev.CheckpointSaved():
+            return mark("✓", "green") + Text(saved(event))
         case ev.RunContinued():
             said = f"goes on from the top: generation {event.generation}  {brief(event.value)}"
             return mark("↻", "cyan") + Text(said, style="cyan")

@@ -6,7 +6,7 @@ from typing import Final
 
 from holdfast import events as ev
 from holdfast.cli.surface import Surface, brief, shown
-from holdfast.cli.wording import clock, duration
+from holdfast.cli.wording import clock, counted, duration
 from holdfast.client.standing import as_time
 from holdfast.core.budget import CALLS, DEADLINE, STEPS, TOKENS, USD, amount
 from holdfast.core.entry import BudgetMove, Wait
@@ -90,6 +90,13 @@ def resting(event: ev.RunParked) -> str:
         return shown(event.detail or event.reason)
     said = [_said(wait, event.detail if wait.step == event.step else "") for wait in event.waits]
     return "; ".join(dict.fromkeys(said))
+
+
+def saved(event: ev.CheckpointSaved) -> str:
+    """Return what a loop has saved, and where in it that was."""
+    iteration = f", iteration {event.iteration}" if event.iteration is not None else ""
+    phase = f", {shown(event.phase)}" if event.phase is not None else ""
+    return f"saved {counted(event.count, 'message')}{iteration}{phase}"
 
 
 def ending(status: Status, reason: str) -> str:

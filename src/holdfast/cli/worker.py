@@ -25,6 +25,7 @@ from holdfast.cli.target import load_app
 from holdfast.cli.wording import counted, duration
 from holdfast.client.protocol import Client
 from holdfast.core import limits
+from holdfast.core.ids import CHECKPOINT_NAME
 from holdfast.core.status import Status
 from holdfast.engine.app import App
 from holdfast.engine.scheduler import first_seen
@@ -134,7 +135,8 @@ class Serving:
         now = datetime.now(UTC)
         for schedule in self.app.schedules.values():
             self._tell("schedule", {**schedule.about(), "next_at": next(schedule.cron.after(now), None)})
-        stranded = await _stranded(runtime.client, serves | {first_seen.name})
+        # Nor is a checkpoint anything for a worker: its loop is its user's.
+        stranded = await _stranded(runtime.client, serves | {first_seen.name, CHECKPOINT_NAME})
         if stranded:
             self._tell("unserved", {"runs": dict(stranded)})
 

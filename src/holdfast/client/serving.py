@@ -5,8 +5,9 @@ from typing import Final
 
 from msgspec import Struct
 
+from holdfast.core.checkpoint import INTERRUPTED, checkpoint_of
 from holdfast.core.errors import StoreRefused
-from holdfast.core.ids import RunId
+from holdfast.core.ids import CHECKPOINT_NAME, RunId
 from holdfast.core.status import Status
 from holdfast.core.version import Need, Served, admits, said_versions
 from holdfast.store.protocol import Store
@@ -50,6 +51,9 @@ class Serving:
         """Say which code a run lacks that could go on now; None for one that does not."""
         if not could_go_on(row, store.now()) or self.fits(row):
             return None
+        if row.name == CHECKPOINT_NAME:
+            left = row.reason if row.reason.startswith(INTERRUPTED) else f"{INTERRUPTED}: its process died"
+            return Lacking(f"{left}; its loop goes on when it opens {checkpoint_of(row.key)!r}", unserved=True)
         if row.name not in self._served:
             return Lacking(f"{LACKING}: no worker serves {row.name!r}", unserved=True)
         there = ", ".join(sorted({served.code for served in self._served[row.name]}))

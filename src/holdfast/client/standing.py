@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from holdfast.client.serving import Lacking
 from holdfast.core.errors import Damaged, NotFound
-from holdfast.core.ids import RunId
+from holdfast.core.ids import CHECKPOINT_NAME, RunId
 from holdfast.core.status import Status
 from holdfast.store.value import RunRow
 
@@ -52,8 +52,11 @@ def reason_of(row: RunRow) -> str:
 
 
 def is_ours(name: str) -> bool:
-    """Say whether a function is Holdfast's own, such as that by which a schedule remembers itself."""
-    return name.startswith("holdfast:")
+    """Say whether a function is Holdfast's own, such as that by which a schedule remembers itself.
+
+    A checkpoint is its user's.
+    """
+    return name.startswith("holdfast:") and name != CHECKPOINT_NAME
 
 
 def waits_for_person(row: RunRow) -> bool:

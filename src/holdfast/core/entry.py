@@ -326,6 +326,27 @@ class Wait(Struct, frozen=True, omit_defaults=True):
     due_at: int | None = None
 
 
+class CheckpointOpened(Entry, frozen=True, kw_only=True):
+    """A loop of a user's own took its checkpoint up: in which process, and for the how manieth time."""
+
+    worker: str
+    host: str
+    pid: int
+    attempt: int
+    code: str = ""
+
+
+class CheckpointSaved(_Payload, frozen=True, kw_only=True):
+    """A loop's messages were saved; `value` is what changed, each as `[at, removed, [messages]]`, one after the other.
+
+    `count` is how many messages there are now.
+    """
+
+    count: int
+    iteration: int | None = None
+    phase: str | None = None
+
+
 class RunParked(Entry, frozen=True, kw_only=True):
     """The run rests: `status` is where it stands, `reason` one word, `detail` a sentence."""
 
@@ -360,7 +381,7 @@ KINDS: Final[dict[str, type[Entry]]] = {
         RunStarted, RunForked, RunResumed, StepStarted, StepCompleted, StepFailed, StepDoubted, StepResolved,
         MessageAdded, SignalReceived, CancelReceived, QuestionAsked, QuestionAnswered, ChildSpawned, ChildSettled,
         CursorMoved, BudgetChanged, SpecAdopted, ValueTaken, RunContinued, HistoryCompacted, WorkspaceSaved, Emitted,
-        RunParked, RunFinished,
+        CheckpointOpened, CheckpointSaved, RunParked, RunFinished,
     )
 }  # fmt: skip
 

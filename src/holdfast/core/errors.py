@@ -13,7 +13,8 @@ HoldfastError
 ├── Conflict                 the same key with another input; an event id of another epoch
 │   ├── AlreadyAnswered      a callback token whose wait was answered, otherwise
 │   ├── Expired              a callback token whose wait is over
-│   └── ConversationBusy     a message that was not to wait for the turn under way
+│   ├── ConversationBusy     a message that was not to wait for the turn under way
+│   └── CheckpointOwned      a checkpoint that another loop has open
 ├── NotFound
 ├── InvalidInput             what was given cannot be taken
 │   ├── InvalidValue         a value that cannot be stored exactly
@@ -207,6 +208,18 @@ class ConversationBusy(Conflict):
     def __init__(self, *, conversation: str) -> None:
         super().__init__(f"a turn of conversation {conversation!r} is under way")
         self.conversation = conversation
+
+
+class CheckpointOwned(Conflict):
+    """A checkpoint is open already: one loop at a time has it."""
+
+    code = "checkpoint_owned"
+    hint = "Let that loop end, or stop its process: what it saved is there, and the next one that opens it goes on."
+
+    def __init__(self, *, checkpoint: str, run: str, owner: str, host: str | None, pid: int | None) -> None:
+        where = f"process {pid} on {host}" if host is not None and pid is not None else f"worker {owner}"
+        super().__init__(f"checkpoint {checkpoint!r} is open in {where}", run=run)
+        self.checkpoint, self.owner, self.host, self.pid = checkpoint, owner, host, pid
 
 
 class NotFound(HoldfastError):

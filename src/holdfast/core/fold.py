@@ -122,7 +122,7 @@ def fold(state: RunState, entry: e.Entry) -> RunState:
             return replace(state, status=entry.status, reason=entry.reason, finished=entry)
         case (
             e.MessageAdded() | e.CursorMoved() | e.BudgetChanged() | e.ValueTaken()
-            | e.HistoryCompacted() | e.WorkspaceSaved() | e.Emitted()
+            | e.HistoryCompacted() | e.WorkspaceSaved() | e.Emitted() | e.CheckpointOpened() | e.CheckpointSaved()
         ):  # fmt: skip
             return state
         case _:

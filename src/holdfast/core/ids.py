@@ -19,6 +19,8 @@ Fence = NewType("Fence", int)
 TENANT: Final = "default"
 SCHEDULE_NAME: Final = "holdfast:schedule"
 """The name of the runs that say since when a store knows a schedule."""
+CHECKPOINT_NAME: Final = "holdfast:checkpoint"
+"""The name of the runs that hold the checkpoints of users' own loops; no worker drives them."""
 _UUID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 
 

@@ -15,7 +15,7 @@ from holdfast.core.cursor import START, Cursor
 from holdfast.core.divergence import told
 from holdfast.core.entry import RunStarted, SpecAdopted, read_entry
 from holdfast.core.errors import Diverged, HoldfastError, NotFound, UnknownEntry
-from holdfast.core.ids import RunId
+from holdfast.core.ids import CHECKPOINT_NAME, RunId
 from holdfast.core.post import CANCEL
 from holdfast.core.status import Status
 from holdfast.core.version import Need, Served
@@ -77,7 +77,7 @@ async def preflight(store: Store, app: App, *, tenant: str, name: str | None = N
     before: RunId | None = None
     while rows := await store.list(RunFilter(open=True, name=name, before=before, limit=_PAGE)):
         for row in rows:
-            if row.tenant == tenant or row.damage:
+            if (row.tenant == tenant or row.damage) and row.name != CHECKPOINT_NAME:
                 found = await judge.look(row)
                 if found is not None:
                     yield found
