@@ -21,6 +21,10 @@ class Arrangement(Struct, frozen=True, kw_only=True):
 
     last: tuple[bytes, bytes | None] | None = None
     """How keys begin, and the last of them that must be there; None: there must be none."""
+    there: Sequence[bytes] = ()
+    """Keys that must be there."""
+    count: int | None = None
+    """How many items the shelf must hold; whoever drops by what he saw relies on nothing having come since."""
     drop: Sequence[bytes] = ()
     """How the keys of items begin that are removed."""
     put: Sequence[Item] = ()
@@ -35,8 +39,8 @@ class Shelves(Protocol):
     async def arrange(self, tenant: str, shelf: str, change: Arrangement) -> bool:
         """Make everything in `change` true at once; the shelf begins with its first item.
 
-        False when the last key is another: nothing was written. What stands already as it was to be is accepted, so
-        that whoever lost the answer may ask again.
+        False when the shelf is not as it was seen: nothing was written. What stands already as it was to be is
+        accepted, so that whoever lost the answer may ask again.
         """
         ...
 
@@ -87,6 +91,14 @@ def end_of(prefix: bytes) -> bytes:
     return short[:-1] + bytes([short[-1] + 1]) if short else b"\xff"
 
 
+def _is_as_seen(items: Mapping[bytes, bytes], change: Arrangement) -> bool:
+    if change.last is not None:
+        prefix, key = change.last
+        if max((known for known in items if known.startswith(prefix)), default=None) != key:
+            return False
+    return all(key in items for key in change.there) and change.count in (None, len(items))
+
+
 class MemoryShelves:
     """The shelves of a store in memory: the documentation of the others."""
 
@@ -99,11 +111,9 @@ class MemoryShelves:
 
     async def arrange(self, tenant: str, shelf: str, change: Arrangement) -> bool:
         items = dict(self._held.get((tenant, shelf), {}))
-        if change.last is not None:
-            prefix, key = change.last
-            stands = change.put and all(items.get(item.key) == item.body for item in change.put)
-            if max((known for known in items if known.startswith(prefix)), default=None) != key and not stands:
-                return False
+        stands = bool(change.put) and all(items.get(item.key) == item.body for item in change.put)
+        if not stands and not _is_as_seen(items, change):
+            return False
         for key in [key for key in items if key.startswith(tuple(change.drop))]:
             del items[key]
         items |= {item.key: item.body for item in change.put}

@@ -8,7 +8,7 @@ from holdfast.store.postgres.arrays import Bytes
 from holdfast.store.postgres.reading import Reader
 from holdfast.store.shelf import Arrangement, Item, checked, checksum, end_of
 
-_ARRANGE: Final = "SELECT hf_arrange($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)"
+_ARRANGE: Final = "SELECT hf_arrange($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)"
 _ITEMS: Final = """
     SELECT key, body, checksum FROM hf_items
      WHERE shelf = (SELECT number FROM hf_shelves WHERE tenant = $1 AND shelf = $2) AND key >= $3 AND key < $4
@@ -35,9 +35,9 @@ class PostgresShelves:
             for column in ([i.key for i in items], [i.body for i in items], [checksum(i) for i in items])
         ]
         drop = Bytes(change.drop), Bytes([end_of(first) for first in change.drop])
-        checks = prefix, end_of(prefix) if prefix is not None else None, key
+        last = prefix, end_of(prefix) if prefix is not None else None, key
         point.reached("before")
-        [(done,)] = await self._reader.rows(_ARRANGE, [tenant, shelf, *checks, *drop, *columns])
+        [(done,)] = await self._reader.rows(_ARRANGE, [tenant, shelf, *last, Bytes(change.there), change.count, *drop, *columns])
         point.reached("after")
         return bool(done)
 

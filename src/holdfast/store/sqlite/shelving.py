@@ -12,6 +12,8 @@ from holdfast.store.sqlite.writer import Do, Writer
 _NUMBER: Final = "SELECT number FROM hf_shelves WHERE tenant = ? AND shelf = ?"
 _BEGIN: Final = "INSERT INTO hf_shelves (tenant, shelf) VALUES (?, ?) RETURNING number"
 _LAST: Final = "SELECT key FROM hf_items WHERE shelf = ? AND key >= ? AND key < ? ORDER BY key DESC LIMIT 1"
+_THERE: Final = "SELECT 1 FROM hf_items WHERE shelf = ? AND key = ?"
+_COUNT: Final = "SELECT count(*) FROM hf_items WHERE shelf = ?"
 _STANDS: Final = "SELECT 1 FROM hf_items WHERE shelf = ? AND key = ? AND checksum = ?"
 _DROP: Final = "DELETE FROM hf_items WHERE shelf = ? AND key >= ? AND key < ?"
 _ADD: Final = "INSERT INTO hf_items (shelf, key, body, checksum) VALUES (?, ?, ?, ?) ON CONFLICT (shelf, key) DO "
@@ -73,11 +75,8 @@ class SqliteShelves:
 def _arrange(db: Db, tenant: str, shelf: str, change: Arrangement) -> bool:
     found = db.rows(_NUMBER, (tenant, shelf))
     number: int | None = found[0][0] if found else None
-    if change.last is not None:
-        prefix, key = change.last
-        last = db.rows(_LAST, (number, prefix, end_of(prefix)))
-        if (last[0][0] if last else None) != key and not _stands(db, number, change.put):
-            return False
+    if not _is_as_seen(db, number, change) and not _stands(db, number, change.put):
+        return False
     if number is None:
         if not change.put and not change.add:
             return True
@@ -87,6 +86,17 @@ def _arrange(db: Db, tenant: str, shelf: str, change: Arrangement) -> bool:
     db.cursor.executemany(_PUT, [_row(number, item) for item in change.put])
     db.cursor.executemany(_ADD + "NOTHING", [_row(number, item) for item in change.add])
     return True
+
+
+def _is_as_seen(db: Db, number: int | None, change: Arrangement) -> bool:
+    if change.last is not None:
+        prefix, key = change.last
+        last = db.rows(_LAST, (number, prefix, end_of(prefix)))
+        if (last[0][0] if last else None) != key:
+            return False
+    if change.count is not None and db.rows(_COUNT, (number,)) != [(change.count,)]:
+        return False
+    return all(db.rows(_THERE, (number, key)) for key in change.there)
 
 
 def _row(number: int, item: Item) -> tuple[Any, ...]:

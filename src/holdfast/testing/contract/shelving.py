@@ -57,6 +57,17 @@ class ShelfContract:
         assert await shelves.arrange(TENANT, "shelf", Arrangement(last=(b"c", b"c1"), put=[Item(b"c3", b"")]))
         assert await held(store, "shelf") == {b"c3": b"", b"c1": b""}
 
+    async def test_a_change_is_refused_where_something_is_missing_or_has_come(self, store: Store) -> None:
+        """Whoever builds on an item, or drops by what he saw, is told that it is not so any more."""
+        shelves = store.shelves
+        assert not await shelves.arrange(TENANT, "shelf", Arrangement(there=[b"a"], put=[Item(b"b", b"")]))
+        assert await shelves.names(TENANT, "", limit=9) == []
+        await shelves.arrange(TENANT, "shelf", put((b"a", b""), (b"b", b"")))
+        assert await shelves.arrange(TENANT, "shelf", Arrangement(there=[b"a", b"b"], count=2, put=[Item(b"c", b"")]))
+        assert not await shelves.arrange(TENANT, "shelf", Arrangement(count=2, drop=[b"a"]))
+        assert not await shelves.arrange(TENANT, "shelf", Arrangement(there=[b"a", b"x"], drop=[b"a"]))
+        assert list(await held(store, "shelf")) == [b"c", b"b", b"a"]
+
     async def test_of_two_who_saw_the_same_one_writes(self, store: Store) -> None:
         """The check and the write are one, however closely two follow each other."""
         await store.shelves.arrange(TENANT, "shelf", put((b"c0", b"")))

@@ -13,11 +13,12 @@ CREATE TABLE holdfast.hf_items (
     PRIMARY KEY (shelf, key)
 );
 
--- Change a shelf, whose row is locked until it is done; false when its last key in a range is not the one that was
--- seen, unless all that was to be put is there: the same was asked for before, and the answer was lost.
+-- Change a shelf, whose row is locked until it is done; false when it is not as it was seen, unless all that was to be
+-- put is there: the same was asked for before, and the answer was lost.
 CREATE FUNCTION holdfast.hf_arrange(
-    p_tenant text, p_shelf text, p_first bytea, p_end bytea, p_last bytea, d_first bytea[], d_end bytea[],
-    p_key bytea[], p_body bytea[], p_checksum bytea[], a_key bytea[], a_body bytea[], a_checksum bytea[]
+    p_tenant text, p_shelf text, p_first bytea, p_end bytea, p_last bytea, p_there bytea[], p_count bigint,
+    d_first bytea[], d_end bytea[], p_key bytea[], p_body bytea[], p_checksum bytea[],
+    a_key bytea[], a_body bytea[], a_checksum bytea[]
 ) RETURNS boolean
 LANGUAGE plpgsql
 AS $$
@@ -25,22 +26,34 @@ AS $$
 DECLARE
     n bigint;
     found_last bytea;
+    is_as_seen boolean := true;
+    is_new boolean := false;
 BEGIN
     LOOP
         SELECT s.number INTO n FROM holdfast.hf_shelves s
          WHERE s.tenant = p_tenant AND s.shelf = p_shelf FOR UPDATE;
         EXIT WHEN FOUND OR (cardinality(p_key) = 0 AND cardinality(a_key) = 0);
         INSERT INTO holdfast.hf_shelves (tenant, shelf) VALUES (p_tenant, p_shelf) ON CONFLICT DO NOTHING;
+        is_new := FOUND;
     END LOOP;
     IF p_first IS NOT NULL THEN
         SELECT i.key INTO found_last FROM holdfast.hf_items i
          WHERE i.shelf = n AND i.key >= p_first AND i.key < p_end ORDER BY i.key DESC LIMIT 1;
-        IF found_last IS DISTINCT FROM p_last AND (cardinality(p_key) = 0 OR EXISTS (
-            SELECT 1 FROM unnest(p_key, p_checksum) AS p(key, checksum) WHERE NOT EXISTS (
-                SELECT 1 FROM holdfast.hf_items i
-                 WHERE i.shelf = n AND i.key = p.key AND i.checksum = p.checksum))) THEN
-            RETURN false;
+        is_as_seen := found_last IS NOT DISTINCT FROM p_last;
+    END IF;
+    IF p_count IS NOT NULL THEN
+        is_as_seen := is_as_seen AND p_count = (SELECT count(*) FROM holdfast.hf_items i WHERE i.shelf = n);
+    END IF;
+    is_as_seen := is_as_seen AND NOT EXISTS (
+        SELECT 1 FROM unnest(p_there) AS t(key) WHERE NOT EXISTS (
+            SELECT 1 FROM holdfast.hf_items i WHERE i.shelf = n AND i.key = t.key));
+    IF NOT is_as_seen AND (cardinality(p_key) = 0 OR EXISTS (
+        SELECT 1 FROM unnest(p_key, p_checksum) AS p(key, checksum) WHERE NOT EXISTS (
+            SELECT 1 FROM holdfast.hf_items i WHERE i.shelf = n AND i.key = p.key AND i.checksum = p.checksum))) THEN
+        IF is_new THEN
+            DELETE FROM holdfast.hf_shelves s WHERE s.number = n;
         END IF;
+        RETURN false;
     END IF;
     DELETE FROM holdfast.hf_items i USING unnest(d_first, d_end) AS d(first, past)
      WHERE i.shelf = n AND i.key >= d.first AND i.key < d.past;
