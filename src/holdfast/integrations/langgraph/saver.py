@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
@@ -27,8 +27,14 @@ from holdfast.integrations.langgraph.thread import LoopThread
 from holdfast.integrations.langgraph.writing import NewCheckpoint, Writer
 from holdfast.runtime import DEFAULT_STORE, open_store
 
-_FOLLOWS: Final = "__holdfast_follows"
-"""Stands in the config of a checkpoint that was read as the latest one: what continues it must find it so still."""
+
+class _Latest(str):
+    """The id of a checkpoint that was read as the latest one: what continues it must find it so still.
+
+    LangGraph hands the config that it read back with what it puts, so the id itself can say how it was come by.
+    """
+
+    __slots__ = ()
 
 
 class HoldfastSaver(BaseCheckpointSaver[int]):
@@ -110,11 +116,9 @@ class HoldfastSaver(BaseCheckpointSaver[int]):
         read = _tuple(loaded, Coder(self.serde))
         self._writer.remember(loaded.found, read.checkpoint["channel_versions"])
         if checkpoint is None:
-            read.config["configurable"][_FOLLOWS] = True
+            read.config["configurable"]["checkpoint_id"] = _Latest(loaded.found.checkpoint)
         else:
             self._writer.goes_back(place, checkpoint)
-            if _FOLLOWS in config["configurable"]:
-                read.config["configurable"][_FOLLOWS] = False  # LangGraph lays it over what it was asked with
         return read
 
     def list(
@@ -223,7 +227,7 @@ class HoldfastSaver(BaseCheckpointSaver[int]):
         place, parent = _where(config)
         ident = checked_id("the checkpoint's id", checkpoint["id"])
         about = get_checkpoint_metadata(config, metadata)
-        follows = bool(config["configurable"].get(_FOLLOWS))
+        follows = isinstance(config["configurable"].get("checkpoint_id"), _Latest)
         new = NewCheckpoint(place, ident, parent, dict(checkpoint), dict(about), new_versions, follows)
         await self._writer.put(new, Coder(self.serde))
         return _config(place, ident)
@@ -291,7 +295,7 @@ def _where(config: RunnableConfig) -> tuple[Place, str | None]:
         raise InvalidInput('the config names no thread: {"configurable": {"thread_id": "…"}}')
     place = Place(str(named["thread_id"]), checked_id("the checkpoint_ns", named.get("checkpoint_ns") or ""))
     checkpoint = named.get("checkpoint_id")
-    return place, checked_id("the checkpoint_id", checkpoint) if checkpoint else None
+    return place, str(checked_id("the checkpoint_id", checkpoint)) if checkpoint else None
 
 
 def _config(place: Place, checkpoint: str) -> RunnableConfig:

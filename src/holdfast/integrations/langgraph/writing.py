@@ -80,7 +80,7 @@ class Writer:
         self._unbegun = Lately()
         """How often a thread was looked for and not found: whoever did may begin it."""
         self._led = Lately()
-        """The latest checkpoint of threads that were begun here."""
+        """Checkpoints that were the latest of their thread when they were put: what continues them follows too."""
 
     def saw_nothing(self, place: Place) -> None:
         """Remember that a thread had not begun when somebody asked for its latest checkpoint."""
@@ -89,8 +89,7 @@ class Writer:
 
     def goes_back(self, place: Place, checkpoint: str) -> None:
         """Remember that somebody asked for this checkpoint by its id, and so may go on from it whatever came since."""
-        if not place.ns and self._led.get(place.thread) == checkpoint:
-            del self._led[place.thread]
+        self._led.pop((place.thread, checkpoint), None)
 
     async def put(self, new: NewCheckpoint, coder: Coder) -> None:
         """Store a checkpoint; it is on disk when this returns.
@@ -113,8 +112,8 @@ class Writer:
             if not await self._try(new, coder, None, last):
                 await self._refuse_if_moved(new, last)
                 raise Conflict(f"thread {new.place.thread!r} is being removed by somebody else")
-        if last is not None and not new.follows:
-            self._led[new.place.thread] = new.id
+        if last is not None:
+            self._led[new.place.thread, new.id] = True
 
     def _last(self, new: NewCheckpoint) -> tuple[bytes, bytes | None] | None:
         """Return which checkpoint must be the latest; None where it may branch off.
@@ -130,7 +129,7 @@ class Writer:
             if count > 1:
                 self._unbegun[thread] = count - 1
             return new.place.prefix, None
-        if new.follows or self._led.get(thread) == new.parent:
+        if new.follows or (thread, new.parent) in self._led:
             return new.place.prefix, new.place.key(new.parent)
         return None
 
@@ -165,9 +164,8 @@ class Writer:
 
     def forget(self, thread: str) -> None:
         """Forget what is known of a thread that was removed."""
-        self._led.pop(thread, None)
-        for run, known in [key for key in self._indexed if key[1] == thread]:
-            del self._indexed[run, known]
+        for known in [key for key in self._indexed if key[1] == thread]:
+            del self._indexed[known]
 
     async def _try(
         self, new: NewCheckpoint, coder: Coder, known: _Known | None, last: tuple[bytes, bytes | None] | None
