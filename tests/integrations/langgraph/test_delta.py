@@ -95,7 +95,9 @@ def stored(path: Path) -> int:
     """Return how many bytes the items of a file have."""
     connection = apsw.Connection(str(path))
     try:
-        return int(connection.execute("SELECT sum(length(key) + length(body)) FROM hf_items").fetchall()[0][0])
+        [[size]] = connection.execute("SELECT sum(length(key) + length(body)) FROM hf_items").fetchall()
+        assert isinstance(size, int)
+        return size
     finally:
         connection.close()
 

@@ -60,22 +60,18 @@ async def test_of_many_who_begin_a_thread_one_does(saver: HoldfastSaver) -> None
             return ""
         return checkpoint["id"]
 
-    ready = asyncio.Event()
-    begun = [asyncio.create_task(begin()) for _ in range(6)]
-    while saver._writer._unbegun.get("talk", 0) < len(begun):
-        await asyncio.sleep(0)
-    ready.set()
-    [winner] = filter(None, await asyncio.gather(*begun))
+    ready = asyncio.Barrier(6)
+    [winner] = filter(None, await asyncio.gather(*(begin() for _ in range(6))))
     assert [each.checkpoint["id"] async for each in saver.alist(thread())] == [winner]
 
 
 def test_an_id_that_would_stand_before_its_parent_is_refused(file_saver: HoldfastSaver) -> None:
     """A machine whose clock is behind would write what nobody finds."""
-    file_saver.put(thread(checkpoint_ns=""), empty_checkpoint() | {"id": "2"}, {"source": "loop"}, {})  # type: ignore[arg-type]
+    file_saver.put(thread(checkpoint_ns=""), empty_checkpoint() | {"id": "2"}, {"source": "loop"}, {})
     latest = file_saver.get_tuple(thread())
     assert latest is not None
     with pytest.raises(Conflict, match="would stand before its parent"):
-        file_saver.put(latest.config, empty_checkpoint() | {"id": "1"}, {"source": "loop"}, {})  # type: ignore[arg-type]
+        file_saver.put(latest.config, empty_checkpoint() | {"id": "1"}, {"source": "loop"}, {})
 
 
 def test_a_branch_from_the_past_is_no_rival(kept: str) -> None:

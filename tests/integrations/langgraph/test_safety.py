@@ -46,7 +46,7 @@ def read(saver: BaseCheckpointSaver[Any], config: Any) -> Any:
 @pytest.mark.parametrize("value", [Order(number=1), [Order(number=1)], {"in": [Parcel(Order(number=1))]}])
 def test_a_class_that_was_not_allowed_is_refused_before_it_is_stored(file_saver: HoldfastSaver, value: Any) -> None:
     """LangGraph would store it and hand out a dict; here nothing is stored, and the error says what to write."""
-    with pytest.raises(InvalidValue, match="channel 'held' of thread 'talk' holds a .*test_safety") as caught:
+    with pytest.raises(InvalidValue, match=r"channel 'held' of thread 'talk' holds a .*test_safety") as caught:
         put(file_saver, value)
     assert "allow=[" in caught.value.hint
     assert file_saver.get_tuple(thread()) is None
@@ -56,7 +56,7 @@ def test_a_class_that_was_not_allowed_is_refused_before_it_is_stored(file_saver:
 
 def test_a_class_that_was_allowed_comes_back_as_itself(tmp_path: Path) -> None:
     """By the class, or by its module and name."""
-    pairs = [Order, (Parcel.__module__, "Parcel")]
+    pairs: list[Any] = [Order, (Parcel.__module__, "Parcel")]
     with HoldfastSaver(f"sqlite:///{tmp_path / 'a.db'}", allow=pairs) as saver:
         assert read(saver, put(saver, [Parcel(Order(number=3))])) == [Parcel(Order(number=3))]
 

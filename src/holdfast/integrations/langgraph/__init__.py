@@ -4,7 +4,7 @@ try:
     from holdfast.integrations.langgraph.saver import HoldfastSaver
 except ModuleNotFoundError as missing:
     raise ModuleNotFoundError(
-        f"holdfast.integrations.langgraph needs {missing.name}, which is not installed: pip install 'holdfast[langgraph]'",
+        f"LangGraph's saver needs {missing.name}, which is not installed: pip install 'holdfast[langgraph]'",
         name=missing.name,
     ) from missing
 

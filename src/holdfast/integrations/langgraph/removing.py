@@ -25,7 +25,7 @@ _TRIES: Final = 20
 class Survey(NamedTuple):
     """All that a thread's shelf holds, without the bodies."""
 
-    count: int
+    size: int
     found: Sequence[Found]
     bases: Mapping[bytes, bytes | None]
     """What each stored value builds on."""
@@ -81,7 +81,7 @@ class Remover:
             if not gone:
                 return
             drop = [key for found in gone for key in _keys(found)] + _unused(survey, gone)
-            change = Arrangement(count=survey.count, drop=drop)
+            change = Arrangement(count=survey.size, drop=drop)
             if await self._shelves.arrange(self._tenant, thread_shelf(thread), change):
                 return
         raise Conflict(f"thread {thread!r} is written all the time", hint="Nothing was removed. Try when it rests.")

@@ -1,7 +1,7 @@
 """LangGraph's checkpointer on a Holdfast store."""
 
 import os
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig
@@ -157,7 +157,7 @@ class HoldfastSaver(BaseCheckpointSaver[int]):
         filter: Mapping[str, Any] | None,
         before: RunnableConfig | None,
         limit: int | None,
-    ) -> AsyncIterator[CheckpointTuple]:
+    ) -> AsyncGenerator[CheckpointTuple]:
         """Yield the checkpoints that are asked for, the newest first; each is read when it is wanted."""
         wanted = config["configurable"] if config is not None else {}
         ns, below = wanted.get("checkpoint_ns"), before["configurable"].get("checkpoint_id") if before else None

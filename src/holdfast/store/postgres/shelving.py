@@ -37,7 +37,9 @@ class PostgresShelves:
         drop = Bytes(change.drop), Bytes([end_of(first) for first in change.drop])
         last = prefix, end_of(prefix) if prefix is not None else None, key
         point.reached("before")
-        [(done,)] = await self._reader.rows(_ARRANGE, [tenant, shelf, *last, Bytes(change.there), change.count, *drop, *columns])
+        [(done,)] = await self._reader.rows(
+            _ARRANGE, [tenant, shelf, *last, Bytes(change.there), change.count, *drop, *columns]
+        )
         point.reached("after")
         return bool(done)
 

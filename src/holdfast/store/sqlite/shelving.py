@@ -19,8 +19,9 @@ _DROP: Final = "DELETE FROM hf_items WHERE shelf = ? AND key >= ? AND key < ?"
 _ADD: Final = "INSERT INTO hf_items (shelf, key, body, checksum) VALUES (?, ?, ?, ?) ON CONFLICT (shelf, key) DO "
 _PUT: Final = _ADD + "UPDATE SET body = excluded.body, checksum = excluded.checksum"
 _ITEMS: Final = """
-    SELECT key, body, checksum FROM hf_items WHERE shelf = (SELECT number FROM hf_shelves WHERE tenant = ? AND shelf = ?)
-       AND key >= ? AND key < ? ORDER BY key DESC LIMIT ?
+    SELECT key, body, checksum FROM hf_items
+     WHERE shelf = (SELECT number FROM hf_shelves WHERE tenant = ? AND shelf = ?) AND key >= ? AND key < ?
+     ORDER BY key DESC LIMIT ?
 """
 _NAMES: Final = """
     SELECT shelf FROM hf_shelves WHERE tenant = ?1 AND shelf > ?2 AND substr(shelf, 1, length(?3)) = ?3
@@ -31,8 +32,7 @@ _COPY: Final = """
      ORDER BY rowid
 """
 _DIFFERS: Final = """
-    SELECT 1 FROM (SELECT key, checksum FROM hf_items WHERE shelf IN (?1, ?2)) GROUP BY key, checksum HAVING count(*) < 2
-     LIMIT 1
+    SELECT 1 FROM hf_items WHERE shelf IN (?, ?) GROUP BY key, checksum HAVING count(*) < 2 LIMIT 1
 """
 _DISCARD: Final = "DELETE FROM hf_items WHERE shelf = ?"
 _END: Final = "DELETE FROM hf_shelves WHERE number = ?"
