@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from langchain_core.messages import AIMessage
+from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
 
@@ -103,3 +104,19 @@ def test_tenants_do_not_see_each_other(kept: str) -> None:
         assert list(two.list(None)) == []
         two.delete_thread("talk")
         assert one.get_tuple(thread()) is not None
+
+
+def test_writes_come_back_in_the_order_in_which_they_are_applied(saver: HoldfastSaver) -> None:
+    """By the task's path, the task, and their place; written again, the first stands, but for special ones."""
+    at = thread(checkpoint_ns="", checkpoint_id="1")
+    saver.put(thread(checkpoint_ns=""), empty_checkpoint() | {"id": "1"}, {"source": "loop"}, {})
+    saver.put_writes(at, [("a", 1), ("b", 2)], "task-a", "~2")
+    saver.put_writes(at, [("a", 3)], "task-b", "~1")
+    saver.put_writes(at, [("a", 4)], "task-b", "~1")
+    saver.put_writes(at, [("__error__", "first")], "task-c", "~0")
+    saver.put_writes(at, [("__error__", "second")], "task-c", "~0")
+    found = saver.get_tuple(at)
+    assert found is not None
+    assert found.pending_writes == [
+        ("task-c", "__error__", "second"), ("task-b", "a", 3), ("task-a", "a", 1), ("task-a", "b", 2),
+    ]  # fmt: skip

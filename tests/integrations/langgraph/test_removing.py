@@ -35,17 +35,32 @@ def test_a_deleted_thread_leaves_nothing(tmp_path: Path) -> None:
     assert counts(path) == (0, 0)
 
 
-def test_a_pruned_thread_goes_on_from_its_latest_checkpoint(saver: HoldfastSaver) -> None:
-    """All that was said is still there, and what only the past was made of is not."""
-    graph = chat(saver)
-    for number in range(5):
-        graph.invoke({"messages": [said(number, 300)]}, thread(), durability="sync")
-    before = graph.get_state(thread())
-    saver.prune(["talk"])
-    assert [each.config for each in graph.get_state_history(thread())] == [before.config]
-    assert graph.get_state(thread()).values == before.values
-    result = graph.invoke({"messages": [said(9)]}, thread(), durability="sync")
-    assert [message.id for message in result["messages"]] == [f"{who}{n}" for n in (0, 1, 2, 3, 4, 9) for who in "ha"]
+def test_a_pruned_thread_goes_on_from_its_latest_checkpoint(kept: str) -> None:
+    """All that was said is still there, for one who did not see the past."""
+    with HoldfastSaver(kept) as saver:
+        for number in range(5):
+            chat(saver).invoke({"messages": [said(number, 300)]}, thread(), durability="sync")
+        before = chat(saver).get_state(thread())
+        saver.prune(["talk"])
+    with HoldfastSaver(kept) as saver:
+        assert [each.config for each in chat(saver).get_state_history(thread())] == [before.config]
+        assert chat(saver).get_state(thread()).values == before.values
+        result = chat(saver).invoke({"messages": [said(9)]}, thread(), durability="sync")
+        assert [message.id for message in result["messages"]] == [
+            f"{who}{n}" for n in (0, 1, 2, 3, 4, 9) for who in "ha"
+        ]
+
+
+def test_pruning_frees_what_only_the_past_was_made_of(tmp_path: Path) -> None:
+    """Of a window of messages that slid over eighty, no more rows are left than a value is spread over at most."""
+    path = tmp_path / "a.db"
+    with HoldfastSaver(f"sqlite:///{path}") as saver:
+        for number in range(40):
+            chat(saver, window=4).invoke({"messages": [said(number, 300)]}, thread(), durability="sync")
+    assert counts(path)[1] > 300
+    with HoldfastSaver(f"sqlite:///{path}") as saver:
+        saver.prune(["talk"])
+    assert counts(path)[1] < 30
 
 
 def test_a_pruned_thread_keeps_what_its_latest_checkpoint_is_counted_up_from(saver: HoldfastSaver) -> None:

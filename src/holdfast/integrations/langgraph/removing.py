@@ -109,6 +109,8 @@ def _unused(survey: Survey, gone: Sequence[Found]) -> list[bytes]:
         if (found.place, found.checkpoint) in removed:
             continue
         for stored in found.row.stored.values():
+            # All that it builds on, also what only an earlier value took from there: a value that is there is whole,
+            # which whoever has one at hand and builds on it relies on.
             key: bytes | None = stored
             while key is not None and key not in used:
                 used.add(key)
