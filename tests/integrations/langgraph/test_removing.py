@@ -124,3 +124,13 @@ def test_a_way_to_prune_that_there_is_not_is_refused(file_saver: HoldfastSaver) 
     """Nothing is removed by guess."""
     with pytest.raises(InvalidInput, match="'keep_all': keep_latest, delete"):
         file_saver.prune(["talk"], strategy="keep_all")
+
+
+def test_a_run_is_deleted_from_a_thread_whose_name_goes_on_from_a_deleted_ones(file_saver: HoldfastSaver) -> None:
+    """What a run's shelf says of one thread goes without what it says of another."""
+    for name in ("ann", "ann-2"):
+        config = thread(name) | {"metadata": {"run_id": "run-1"}}
+        chat(file_saver).invoke({"messages": [said(1)]}, config, durability="sync")
+    file_saver.delete_thread("ann")
+    file_saver.delete_for_runs(["run-1"])
+    assert list(file_saver.list(None)) == []

@@ -14,6 +14,8 @@ from holdfast.integrations.langgraph.row import (
     read_checkpoint,
     read_value,
     run_shelf,
+    thread_key,
+    thread_of_key,
     thread_shelf,
 )
 from holdfast.integrations.langgraph.writing import Writer
@@ -44,12 +46,12 @@ class Remover:
         await self._shelves.discard(self._tenant, thread_shelf(thread))
         self._writer.forget(thread)
         for run in runs:
-            await self._shelves.arrange(self._tenant, run_shelf(run), Arrangement(drop=[thread.encode()]))
+            await self._shelves.arrange(self._tenant, run_shelf(run), Arrangement(drop=[thread_key(thread)]))
 
     async def delete_run(self, run: str) -> None:
         """Remove all that a run of LangGraph's wrote, in every thread and namespace."""
         shelf = run_shelf(run)
-        threads = [item.key.decode() async for item in self._reader.all(shelf, b"")]
+        threads = [thread_of_key(item.key) async for item in self._reader.all(shelf, b"")]
         for thread in threads:
             await self._remove(thread, lambda survey: [found for found in survey.found if found.row.run == run])
             self._writer.forget(thread)

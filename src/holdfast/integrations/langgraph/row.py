@@ -89,6 +89,16 @@ def run_shelf(run: str) -> str:
     return _RUN + checked_text("the run_id", run, limits.KEY_BYTES)
 
 
+def thread_key(thread: str) -> bytes:
+    """Return the key of a thread on a run's shelf; no other begins with it."""
+    return thread.encode() + b"\0"
+
+
+def thread_of_key(key: bytes) -> str:
+    """Return the thread of such a key."""
+    return key[:-1].decode()
+
+
 def every_thread() -> str:
     """Return how the names of threads' shelves begin."""
     return _THREAD

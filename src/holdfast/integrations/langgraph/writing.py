@@ -17,6 +17,7 @@ from holdfast.integrations.langgraph.row import (
     item,
     new_value_key,
     run_shelf,
+    thread_key,
     thread_shelf,
     write_key,
 )
@@ -158,7 +159,7 @@ class Writer:
 
     async def index(self, run: str, thread: str) -> None:
         """Say that a run wrote to a thread."""
-        change = Arrangement(add=[Item(thread.encode(), b"")])
+        change = Arrangement(add=[Item(thread_key(thread), b"")])
         await self._shelves.arrange(self._tenant, run_shelf(run), change)
         self._indexed[run, thread] = True
 
