@@ -74,6 +74,7 @@ TARGETS: Final[dict[str, Target]] = {
     "bytes.linear": at_most(1.1),
     "talk.bytes": at_most(1.6),
     "talk.flat": at_most(1.5),
+    "talk.saver.bytes": at_most(6.0),
     "growth.entries": at_most(1.25),
     "growth.runs": at_most(1.25),
     "growth.runs.once": at_most(1.25),

@@ -2,6 +2,7 @@
 
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,16 +17,18 @@ _PATIENCE_SECONDS: Final = 900.0
 
 
 def measure(bench: Bench, warn: Warn) -> list[Figure]:
-    """Hold the conversation here and with LangGraph, each in a process and a directory of its own."""
+    """Hold the conversation here, and with LangGraph on both savers, each in a process and a directory of its own."""
     payload = 2 * TURNS * MESSAGE_BYTES
     figures: list[Figure] = []
-    for key, name, python, module in (
-        ("talk", "Holdfast", Path(sys.executable), "benchmarks.holdfast_talk"),
-        ("talk.LangGraph", "LangGraph", LANGGRAPH_PLAIN.python(), "benchmarks.peers.langgraph_talk"),
+    here, theirs = Path(sys.executable), "benchmarks.peers.langgraph_talk"
+    for key, name, python, module, more in (
+        ("talk", "Holdfast", here, "benchmarks.holdfast_talk", ()),
+        ("talk.LangGraph", "LangGraph", LANGGRAPH_PLAIN.python(), theirs, ()),
+        ("talk.saver", "LangGraph on Holdfast's saver", here, theirs, ("--saver=holdfast",)),
     ):
         words = f"{2 * TURNS:,} messages of {MESSAGE_BYTES:,} bytes, {name}"
         try:
-            found = _talked(python, module)
+            found = _talked(python, module, more)
         except Failed as failure:
             warn(str(failure))
             figures.append(Figure(f"{key}.bytes", f"{words}: bytes stored, of theirs", None, "x", str(failure)))
@@ -38,9 +41,9 @@ def measure(bench: Bench, warn: Warn) -> list[Figure]:
     return figures
 
 
-def _talked(python: Path, module: str) -> dict[str, Any]:
+def _talked(python: Path, module: str, more: Sequence[str]) -> dict[str, Any]:
     directory = scratch(environment.prepared())
-    arguments = [f"--directory={directory}", f"--turns={TURNS}", f"--bytes={MESSAGE_BYTES}"]
+    arguments = [f"--directory={directory}", f"--turns={TURNS}", f"--bytes={MESSAGE_BYTES}", *more]
     try:
         return called(python, module, arguments, timeout_seconds=_PATIENCE_SECONDS)
     finally:

@@ -17,6 +17,7 @@ from holdfast.core.entry import KINDS
 from holdfast.core.errors import HoldfastError
 from holdfast.core.status import Effect, Status
 from holdfast.engine.options import StepOptions
+from holdfast.integrations.langgraph import HoldfastSaver
 from holdfast.store.schema import migrations
 from tests.docs.pages import PAGES, first_spans, page, rows
 
@@ -51,6 +52,7 @@ SETTINGS: Final[dict[str, Callable[..., Any]]] = {
     "hf.checkpoint.interrupted": hf.checkpoint.interrupted,
     "mcp.Server": mcp.Server,
     "harness.Remote": harness.Remote,
+    "HoldfastSaver": HoldfastSaver,
     "models.OpenAI": models.OpenAI,
     "models.Anthropic": models.Anthropic,
     "models.PydanticAI": models.PydanticAI,

@@ -72,3 +72,5 @@ ALIVE_SECONDS: Final = 15.0
 """How often a stream that has nothing to say shows that it is there."""
 HISTORY_BYTES: Final = 32 * 1024 * 1024
 """How much of ended turns a process keeps in memory, so that the next turn need not read them again."""
+CHANNEL_BYTES: Final = 64 * 1024 * 1024
+"""How much of LangGraph's channels a saver keeps in memory, so that what they add need not be found out by reading."""

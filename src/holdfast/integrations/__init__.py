@@ -1,1 +1,1 @@
-"""Agents of other frameworks, made durable: each module needs its framework, and is imported by its own name."""
+"""Holdfast under the agent frameworks of others, each in a module that needs its own extra."""

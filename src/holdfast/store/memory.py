@@ -29,6 +29,7 @@ from holdfast.store.keeping import why_kept
 from holdfast.store.page import cut
 from holdfast.store.protocol import Pending, Transaction
 from holdfast.store.scratch import Scratch
+from holdfast.store.shelf import MemoryShelves
 from holdfast.store.stalling import TAIL, no_progress
 from holdfast.store.start import keyless
 from holdfast.store.tickets import Tickets
@@ -92,6 +93,7 @@ class MemoryStore:
         self._turns = Turns(self._next_turn)
         self._bells = Bells()
         self._scratch = Scratch()
+        self.shelves = MemoryShelves()
         self._secret = token_bytes(32)
 
     def twin(self, *, clock: Clock) -> "MemoryStore":
@@ -104,9 +106,10 @@ class MemoryStore:
                 )
             elif isinstance(value, set | str | int | bytes):
                 setattr(twin, name, copy(value))
-        twin._blobs, twin._scratch, twin._turns = (
+        twin._blobs, twin._scratch, twin.shelves, twin._turns = (
             self._blobs.twin(),
             self._scratch.twin(),
+            self.shelves.twin(),
             self._turns.twin(twin._next_turn),
         )
         return twin

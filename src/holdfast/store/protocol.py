@@ -9,6 +9,7 @@ from holdfast.core.cursor import Cursor
 from holdfast.core.ids import RunId, WorkerId
 from holdfast.core.limit import Limit
 from holdfast.core.version import CodeVersion
+from holdfast.store.shelf import Shelves
 from holdfast.store.value import (
     BaseMoved,
     Busy,
@@ -109,6 +110,11 @@ class Store(Protocol):
     @property
     def lock_folder(self) -> str | None:
         """Where workers of this store keep their locks on this machine; None: nowhere, only their pulse tells."""
+        ...
+
+    @property
+    def shelves(self) -> Shelves:
+        """What is kept here beside runs."""
         ...
 
     def now(self) -> int:

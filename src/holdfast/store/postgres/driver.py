@@ -32,6 +32,7 @@ from holdfast.store.postgres.opening import MICROS, prepare
 from holdfast.store.postgres.ops import ChunkOp, CommitOp, CreateOp, Taken
 from holdfast.store.postgres.reading import Reader
 from holdfast.store.postgres.rich import BUDGET, POST, Rich, post_values
+from holdfast.store.postgres.shelving import PostgresShelves
 from holdfast.store.postgres.slots import Slots
 from holdfast.store.postgres.transacting import Transactions
 from holdfast.store.postgres.writer import Lane
@@ -103,6 +104,7 @@ class PostgresStore:
         self._bells = Bells()
         self._hints = Hints(address, self._bells)
         self._reader = Reader(address, self._names)
+        self.shelves = PostgresShelves(self._reader)
         rich = Rich(self._names, self._take_number)
         self._lanes = [Lane(address, self._names, self._bells, rich, self._told) for _ in range(_LANES + 1)]
         self._slots = Slots(self._lanes[_LANES], self._reader, clock)

@@ -39,6 +39,7 @@ from holdfast.store.sqlite.database import Db
 from holdfast.store.sqlite.fetch import fetch
 from holdfast.store.sqlite.listening import Listener
 from holdfast.store.sqlite.reading import Reader
+from holdfast.store.sqlite.shelving import SqliteShelves
 from holdfast.store.sqlite.slots import Slots
 from holdfast.store.sqlite.spare import Spare
 from holdfast.store.sqlite.transacting import transact
@@ -91,6 +92,7 @@ class SqliteStore:
         self._bells = Bells()
         self._reader = Reader(path, lambda: self._writer.idle, synchronous=synchronous)
         self._writer = Writer(path, self._connect, self._bells, lambda: self._listener.others_wrote(), clock)
+        self.shelves = SqliteShelves(self._writer, self._reader)
         self._slots = Slots(self._writer, self._reader, self._bells, clock)
         self._held: dict[RunId, tuple[Lease, int | None, Seal]] = {}
         self._listener = Listener(self._writer, self._reader, self._slots, self._bells, self._held)

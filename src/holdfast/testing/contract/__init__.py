@@ -17,6 +17,7 @@ from holdfast.testing.contract.leasing import LeaseContract
 from holdfast.testing.contract.limiting import LimitContract
 from holdfast.testing.contract.posting import InboxContract
 from holdfast.testing.contract.reading import BlobContract, ChunkContract, ListContract, ReadContract, WatchContract
+from holdfast.testing.contract.shelving import ShelfContract
 from holdfast.testing.contract.transacting import TransactContract
 
 __all__ = ["OpenStore", "StoreContract"]
@@ -42,6 +43,7 @@ class StoreContract(
     SweepContract,
     ForkContract,
     ConversationContract,
+    ShelfContract,
 ):
     """Everything that the engine, the feed and the client rely on in a store.
 
