@@ -2,6 +2,8 @@
 
 import asyncio
 from collections.abc import Iterator
+from importlib import reload
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,9 +12,10 @@ import holdfast as hf
 from holdfast.core import entry as e
 from holdfast.harness import Ask, Known, Remote, Start
 from holdfast.models import Message, Text
-from holdfast.testing import ScriptedModel, call
+from holdfast.testing import ScriptedModel, call, every_crash
 from holdfast.testing.harness import Bench, HarnessContract
 from tests.agent.lines import LIMIT_SECONDS, entries_of
+from tests.harness import remote_program
 from tests.harness.remote_bench import RemoteBench
 from tests.server.serving import TOKEN, Served
 
@@ -161,6 +164,20 @@ async def _parked(run: hf.Run[Any], why: str) -> e.RunParked:
 async def _ended(served: Served, run: str) -> None:
     with pytest.raises(hf.RunError, match="the run that waits was cancelled"):
         await (await served.runtime.get(run)).result(timeout=LIMIT_SECONDS)
+
+
+async def test_a_process_that_is_killed_anywhere_starts_one_run_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Real deaths around every write: the key is the same each time, and so is the run that answers."""
+    killed = hf.Agent("killed", model=ScriptedModel("it is done"))
+    with Served(tmp_path / "runs.db", hf.App(killed), token=remote_program.TOKEN) as other:
+        monkeypatch.setenv(remote_program.ADDRESS, other.url)
+        program = reload(remote_program)
+        survived = await every_crash(program.here, "do it", processes=True)
+        assert survived.unbroken.result == "it is done"
+        assert survived.crashes > 10
+        assert len(other.wait(other.runtime.runs(name="killed"))) == 1
 
 
 @pytest.fixture(scope="module")
