@@ -454,3 +454,17 @@ async def test_a_keyed_creation_is_sent_under_one_key_however_often_it_is_cut() 
     assert len(harness.asks) == 5
     assert len({ask.key for ask in harness.asks}) == 1
     assert len(harness.provider.created) == 1
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+async def test_what_has_failed_elsewhere_is_begun_anew_by_whoever_retries_the_run(keyed: bool) -> None:
+    """It is over: neither its handle nor its key would lead to anything but the same failure."""
+    said: list[Any] = [Ended(how="failed", why="it broke"), "fine"]
+    harness = ScriptedHarness(lambda ask: said.pop(0), keyed=keyed)
+    async with hf.testing.open(hf.App(clerk := agent(harness))) as runtime:
+        run = await runtime.start(clerk, "hello")
+        with pytest.raises(hf.RunError, match="it broke"):
+            await run.result(timeout=LIMIT_SECONDS)
+        assert await (await run.retry()).result(timeout=LIMIT_SECONDS) == "fine"
+    assert len({ask.key for ask in harness.asks}) == 2
+    assert [one.parent for one in harness.provider.created] == [None, None]

@@ -15,6 +15,7 @@ class ScriptedBench:
     """The scripted harness, or a twin of it."""
 
     caps = True
+    tells = True
     wrong_cursors: Sequence[Any] = ({"at": 7}, {"at": None})
 
     def __init__(self, make: Make = ScriptedHarness, **options: Any) -> None:

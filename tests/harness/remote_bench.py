@@ -26,6 +26,7 @@ class RemoteBench:
     """An agent of another server: what it says is said by a model that the bench has in hand."""
 
     caps = False
+    tells = True
     wrong_cursors: Sequence[Any] = ({"conversation": 7}, {"conversation": None})
 
     def __init__(self) -> None:

@@ -16,6 +16,7 @@ CAUGHT = [
     (twins.Hopeful, checks.whatever_is_cut_off_is_said_once),
     (twins.Repeating, checks.it_gives_strictly_what_follows_an_event),
     (twins.Repeating, checks.whatever_is_cut_off_is_said_once),
+    (twins.Repeating, checks.what_is_cut_off_under_way_is_shown_once),
     (twins.Gullible, checks.it_takes_no_cursor_but_its_own),
     (twins.Boastful, checks.a_cap_that_is_reached_is_a_limit),
     (twins.Denying, checks.what_was_created_is_never_denied),

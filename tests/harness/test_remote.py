@@ -2,20 +2,24 @@
 
 import asyncio
 from collections.abc import Iterator
+from importlib import reload
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import holdfast as hf
 from holdfast.core import entry as e
-from holdfast.harness import Remote
-from holdfast.testing import ScriptedModel, call
+from holdfast.harness import Ask, Known, Remote, Start
+from holdfast.models import Message, Text
+from holdfast.testing import ScriptedModel, call, every_crash
 from holdfast.testing.harness import Bench, HarnessContract
 from tests.agent.lines import LIMIT_SECONDS, entries_of
+from tests.harness import remote_program
 from tests.harness.remote_bench import RemoteBench
 from tests.server.serving import TOKEN, Served
 
-gate = asyncio.Event()
+go = hf.Signal("go", str)
 
 
 @hf.tool(needs_approval=True, effect="repeat")
@@ -46,7 +50,13 @@ async def sleeps(ctx: hf.Context, message: str) -> str:
     return message
 
 
-there = hf.App(helper, closer, fails, sleeps)
+@hf.durable
+async def waits(ctx: hf.Context, message: str) -> str:
+    """Wait for a word."""
+    return await ctx.receive(go)
+
+
+there = hf.App(helper, closer, fails, sleeps, waits)
 
 
 @pytest.fixture(scope="module")
@@ -86,13 +96,39 @@ async def test_a_run_that_waits_for_a_person_there_rests_here_and_says_so(served
     here = agent(served, "closer")
     async with hf.testing.open(hf.App(here), jumps=True) as runtime:
         run = await runtime.start(here, "close it")
-        parked = await _parked(run)
+        parked = await _parked(run, "is waiting there: ask")
         assert parked.reason == "harness"
         assert "remote:closer" in parked.detail
-        assert "is waiting there: ask" in parked.detail
         [question] = served.wait(served.runtime.questions())
         served.wait(served.runtime.answer(question, True))
         assert await run.result(timeout=LIMIT_SECONDS) == "it is closed"
+
+
+async def test_a_run_that_is_paused_there_rests_here_until_it_goes_on(served: Served) -> None:
+    """Nobody waits for it in silence, and nobody has to say so twice."""
+    here = agent(served, "waits", conversation=False)
+    async with hf.testing.open(hf.App(here)) as runtime:
+        run = await runtime.start(here, "x")
+        await _begun(run)
+        there = next(iter(served.wait(served.runtime.runs(name="waits"))))
+        at_work = served.wait(served.runtime.get(there.id))
+        served.wait(at_work.pause("not now"))
+        assert (await _parked(run, "is paused there")).reason == "harness"
+        served.wait(at_work.resume())
+        served.wait(at_work.signal(go, "at last"))
+        assert await run.result(timeout=LIMIT_SECONDS) == "at last"
+
+
+async def test_what_has_ended_is_told_by_its_server_when_no_event_is_left(remote_bench: RemoteBench) -> None:
+    """Behind the last event there is nothing to follow; where the run stands is asked for instead."""
+    remote_bench.clear("one two")
+    session = await remote_bench.harness().open(Start())
+    ask = Ask(messages=(Message("user", (Text("hello"),)),), key="a key")
+    events = [event async for event in session.create(ask)]
+    [known] = [event for event in events if isinstance(event, Known)]
+    again = [event async for event in session.attach(ask, known.handle, events[-1].id)]
+    assert again == events[-1:]
+    await session.close()
 
 
 async def test_cancelling_here_cancels_there(served: Served) -> None:
@@ -100,10 +136,7 @@ async def test_cancelling_here_cancels_there(served: Served) -> None:
     here = agent(served, "sleeps", conversation=False)
     async with hf.testing.open(hf.App(here)) as runtime:
         run = await runtime.start(here, "x")
-        async with asyncio.timeout(LIMIT_SECONDS):
-            async for event in run.events():
-                if isinstance(event, e.CursorMoved) and event.step is not None:
-                    break
+        await _begun(run)
         await run.cancel("enough")
         with pytest.raises(hf.RunError, match="enough"):
             await run.result(timeout=LIMIT_SECONDS)
@@ -113,17 +146,38 @@ async def test_cancelling_here_cancels_there(served: Served) -> None:
     assert any(isinstance(entry, e.StepFailed) and entry.cancelled for entry in entries)
 
 
-async def _parked(run: hf.Run[Any]) -> e.RunParked:
+async def _begun(run: hf.Run[Any]) -> None:
     async with asyncio.timeout(LIMIT_SECONDS):
         async for event in run.events():
-            if isinstance(event, e.RunParked):
+            if isinstance(event, e.CursorMoved) and event.step is not None:
+                return
+
+
+async def _parked(run: hf.Run[Any], why: str) -> e.RunParked:
+    async with asyncio.timeout(LIMIT_SECONDS):
+        async for event in run.events():
+            if isinstance(event, e.RunParked) and why in event.detail:
                 return event
-    raise AssertionError("it did not rest")
+    raise AssertionError(f"it did not rest because it {why}")
 
 
 async def _ended(served: Served, run: str) -> None:
     with pytest.raises(hf.RunError, match="the run that waits was cancelled"):
         await (await served.runtime.get(run)).result(timeout=LIMIT_SECONDS)
+
+
+async def test_a_process_that_is_killed_anywhere_starts_one_run_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Real deaths around every write: the key is the same each time, and so is the run that answers."""
+    killed = hf.Agent("killed", model=ScriptedModel("it is done"))
+    with Served(tmp_path / "runs.db", hf.App(killed), token=remote_program.TOKEN) as other:
+        monkeypatch.setenv(remote_program.ADDRESS, other.url)
+        program = reload(remote_program)
+        survived = await every_crash(program.here, "do it", processes=True)
+        assert survived.unbroken.result == "it is done"
+        assert survived.crashes > 10
+        assert len(other.wait(other.runtime.runs(name="killed"))) == 1
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ from msgspec import Raw
 from holdfast.core import entry as e
 from holdfast.core import limits
 from holdfast.core.codec import decode_any, encode
+from holdfast.core.derive import idempotency_key
 from holdfast.core.errors import InvalidInput
 from holdfast.core.status import NOT_DONE, Effect
 from holdfast.engine.drive import Drive
@@ -48,19 +49,9 @@ class Elsewhere(MessageCall):
     """
 
     __slots__ = (
-        "begun",
-        "called_off",
-        "cuts",
-        "ended",
-        "find",
-        "harness",
-        "mark",
-        "moved",
-        "off",
-        "ready",
-        "told",
-        "tries",
-    )
+        "anew", "begun", "called_off", "cuts", "ended", "find", "harness", "mark", "moved", "off",
+        "ready", "told", "tries",
+    )  # fmt: skip
 
     def __init__(self, drive: Drive, code: StepCode, key: str, harness: str) -> None:
         super().__init__(drive, code, {}, key, "")
@@ -68,6 +59,8 @@ class Elsewhere(MessageCall):
         known = drive.replay.mark_of(key)
         self.mark: Any = decode_any(known.raw) if known is not None else None
         """How to find what was begun; None where nothing is known. Of a step that has ended, where it left off."""
+        self.anew = known is not None and self.mark is None
+        """True once what was begun is known to be over: whoever tries again begins something else, by another key."""
         self.moved: tuple[Any, bytes] | None = None
         """Where the harness stands once the result is recorded, and how its conversation keeps that."""
         self.cuts: tuple[type[BaseException], ...] = ()
@@ -126,6 +119,8 @@ class Elsewhere(MessageCall):
         # One stream of previews for all looks at an attempt: what was shown is not shown again.
         if self.told is None or self.told.attempt != attempt or self.stream is None or not self.stream.is_open:
             self.told = super().step(attempt)
+            if self.anew:
+                self.told.idempotency_key = idempotency_key(self.drive.origin.seed(None), self.key)
         return self.told
 
     def witness(self, attempt: int) -> None:
@@ -189,7 +184,7 @@ class Elsewhere(MessageCall):
             await self._rest(attempt, error.why, self.drive.store.now() + int(error.wait_seconds * 1e6))
             raise _LookAgain
         if isinstance(error, self.ended):
-            return await self._over(error, attempt, started_at)
+            return await self._over(error, attempt)
         if self.mark is not None or (self.effect is Effect.KEYED and isinstance(error, self.cuts)):
             self.tries += 1
             again_at = self.retry_at(error, self.tries)
@@ -201,12 +196,12 @@ class Elsewhere(MessageCall):
             return await self.known_to_fail(error, attempt)
         return await super().failed(error, attempt, started_at)
 
-    async def _over(self, error: BaseException, attempt: int, started_at: int) -> Any:
+    async def _over(self, error: BaseException, attempt: int) -> Any:
         """Record that what was begun is over, so that nobody looks for it again."""
         if self.mark is None:
-            return await super().failed(error, attempt, started_at)
+            return await self.known_to_fail(error, attempt)
         self.drive.journal.note(e.CursorMoved(harness=self.harness, step=self.key, raw=_NOTHING))
-        self.mark = None
+        self.mark, self.anew = None, True
         return await self.known_to_fail(error, attempt)
 
     async def _rest(self, attempt: int, why: str, at: int) -> None:

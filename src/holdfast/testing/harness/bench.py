@@ -1,11 +1,13 @@
 """What the harness kit is given: a harness, and the service behind it as a test has it in hand."""
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, Protocol
 
 from msgspec import Struct
 
-from holdfast.agent.harness import Ask, Event, Harness, Session, Start
+from holdfast.agent.harness import Ask, Event, Harness, Session, Start, Told
+from holdfast.agent.model import TextPiece
 from holdfast.core.message import ToolCall
 
 Line = str | Sequence[ToolCall]
@@ -21,7 +23,10 @@ class Creation(Struct, frozen=True):
 
 
 class Bench(Protocol):
-    """A harness and its service, which lives in no process of ours. All of a bench's harnesses speak with one."""
+    """A harness and its service, which lives in no process of ours. All of a bench's harnesses speak with one.
+
+    A bench that has `tells = True` shows the words of an exchange that is held, one event each.
+    """
 
     caps: bool
     """Whether the service has a cap of its own that `cap` can let it reach."""
@@ -75,20 +80,37 @@ class Listening:
         self._harness = harness
         self.events: list[Event] = []
         """All events of all its sessions, in the order in which they came."""
+        self._came = asyncio.Event()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._harness, name)
 
     async def open(self, start: Start) -> Session:
         """Open a session that is listened to."""
-        return _Heard(await self._harness.open(start), self.events)
+        return _Heard(await self._harness.open(start), self)
+
+    def hear(self, event: Event) -> None:
+        """Keep an event."""
+        self.events.append(event)
+        self._came.set()
+
+    async def heard(self) -> None:
+        """Wait until another event has come."""
+        self._came.clear()
+        await self._came.wait()
+
+    @property
+    def text(self) -> str:
+        """What was shown so far."""
+        pieces = [event.piece for event in self.events if isinstance(event, Told)]
+        return "".join(piece.text for piece in pieces if isinstance(piece, TextPiece))
 
 
 class _Heard:
     """A session that is listened to."""
 
-    def __init__(self, session: Session, events: list[Event]) -> None:
-        self._session, self._events = session, events
+    def __init__(self, session: Session, listening: Listening) -> None:
+        self._session, self._listening = session, listening
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._session, name)
@@ -111,7 +133,7 @@ class _Heard:
     async def _listen(self, events: Any) -> AsyncIterator[Event]:
         try:
             async for event in events:
-                self._events.append(event)
+                self._listening.hear(event)
                 yield event
         finally:
             await events.aclose()

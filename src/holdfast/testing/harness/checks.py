@@ -164,6 +164,25 @@ async def whatever_is_cut_off_is_said_once(bench: Bench) -> None:
             assert len(shown) == len(set(shown)), f"{how}, previews came twice: {shown}"
 
 
+async def what_is_cut_off_under_way_is_shown_once(bench: Bench) -> None:
+    """Attached to again while it is under way, behind the last event that was seen: no word comes twice."""
+    if not getattr(bench, "tells", False):
+        return
+    for after in (1, 2):
+        bench.clear(_LINE)
+        bench.hold()
+        bench.cut(after, clean=False)
+        listening = Listening(bench.harness())
+        result = asyncio.ensure_future(_result(listening))
+        async with asyncio.timeout(LIMIT_SECONDS):
+            while _LINE.split()[-1] not in listening.text and not result.done():
+                await listening.heard()
+        bench.release()
+        assert await result == _LINE, f"cut after {after} events, the answer is another"
+        assert listening.text.split() == _LINE.split(), f"cut after {after} events, it showed {listening.text!r}"
+        assert len(bench.created()) == 1, f"{len(bench.created())} exchanges were created"
+
+
 async def wherever_a_worker_dies_the_turn_is_that_of_an_unbroken_one(bench: Bench) -> None:
     """One creation for each exchange whose handle was known; every other one is a doubt that is shown; no fork."""
     takes_tools = bench.harness().takes_tools
@@ -246,6 +265,7 @@ CHECKS: Final[Sequence[Check]] = (
     what_was_created_is_never_denied,
     one_key_is_one_creation,
     whatever_is_cut_off_is_said_once,
+    what_is_cut_off_under_way_is_shown_once,
     wherever_a_worker_dies_the_turn_is_that_of_an_unbroken_one,
     a_cap_that_is_reached_is_a_limit,
     cancelling_a_run_cancels_what_it_began,
