@@ -19,6 +19,9 @@ from typing import Final, NamedTuple
 _SET_DEATH_SIGNAL: Final = 1
 _SET_ADOPTING: Final = 36
 _LOOK_SECONDS: Final = 0.02
+_MEASURE_SECONDS: Final = 0.5
+LAUNCHED: Final = b'\n{"type":"holdfast.launched"}\n'
+"""What stands before the output of each program in one spool; the one before it may have been killed within a line."""
 _IGNORED_BY_PYTHON: Final = (signal.SIGPIPE, signal.SIGXFSZ)
 _NOT_EXECUTED: Final = 127
 
@@ -28,29 +31,32 @@ class Order(NamedTuple):
 
     control: int
     """Its end of a socket: once the other is closed the program shall stop; what becomes of it is told there."""
-    workspace: str
+    directory: int
+    """Where the program works: open, and locked by whoever opened it."""
+    spool: str
+    """The file that the program's standard output goes to, behind what is there, so that it outlives its reader."""
+    output_bytes: int
+    """How large that file may become before the program is stopped."""
     grace_seconds: float
     """How long the program may take to stop by itself."""
-    wait_seconds: float
-    """How long the directory may be in use by another before this is given up."""
     command: Sequence[str]
 
     @classmethod
     def read(cls, words: Sequence[str]) -> "Order":
         """Return the order that a command line says."""
-        control, workspace, grace, wait, *command = words
-        return cls(int(control), workspace, float(grace), float(wait), command)
+        control, directory, spool, output_bytes, grace, *command = words
+        return cls(int(control), int(directory), spool, int(output_bytes), float(grace), command)
 
     def words(self) -> list[str]:
         """Return it as a command line."""
-        return [str(self.control), self.workspace, str(self.grace_seconds), str(self.wait_seconds), *self.command]
+        return [*map(str, self[:-1]), *self.command]
 
 
 class Keeper:
     """One program, from before its first instruction until after the last of all that it started."""
 
     def __init__(self, order: Order) -> None:
-        self._order = order
+        self._order, self._worker = order, os.getppid()
         self._stopping = False
         self._ears, wake = os.pipe()
         for end in (self._ears, wake):
@@ -64,42 +70,35 @@ class Keeper:
     def keep(self) -> None:
         """Run the program to its end, or until the worker is gone, and leave nothing of it behind."""
         try:
-            directory = os.open(self._order.workspace, os.O_RDONLY | os.O_DIRECTORY)
-            if not self._lock(directory):
-                self._tell("stopped" if self._stopping else "busy")
-                return
+            self._spool = os.open(self._order.spool, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            os.write(self._spool, LAUNCHED)
+            program = self._start()
         except OSError as error:
-            self._tell(f"unusable {error.errno}")
-            return
-        program = self._start(directory)
-        if program is None:
+            self._tell(f"failed {error.errno}")
             return
         self._tell(f"began {program}")
-        self._tell(_told(self._wait(program)))
-        # The lock goes with this process, so only now: all that could still write in the directory is gone.
+        status = self._wait(program)
+        # Only now: all that could still write in the directory is gone.
+        if os.getppid() != self._worker:
+            # In so many words: a fork of the dead worker's may have the open file as well, and would keep the lock.
+            fcntl.flock(self._order.directory, fcntl.LOCK_UN)
+        self._tell("overflowed" if self._overflows() else _told(status))
 
     def _on_stop(self, *_: object) -> None:
         self._stopping = True
 
-    def _lock(self, directory: int) -> bool:
-        until = time.monotonic() + self._order.wait_seconds
-        while True:
-            try:
-                fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if self._look(_LOOK_SECONDS) or time.monotonic() > until:
-                    return False
-            else:
-                return True
+    def _start(self) -> int:
+        """Return the program's id.
 
-    def _start(self, directory: int) -> int | None:
-        """Return the program's id; None when it could not be executed, which was told then."""
+        Raises:
+            OSError: it could not be executed.
+        """
         keeper = os.getpid()
         ours, theirs = os.pipe()
         program = os.fork()
         if program == 0:
             try:
-                self._become(directory, keeper)
+                self._become(keeper)
             except OSError as error:
                 os.write(theirs, str(error.errno).encode())
             finally:
@@ -109,11 +108,10 @@ class Keeper:
         os.close(ours)
         if failed:
             os.waitpid(program, 0)
-            self._tell(f"failed {failed.decode()}")
-            return None
+            raise OSError(int(failed), "not executed")
         return program
 
-    def _become(self, directory: int, keeper: int) -> None:
+    def _become(self, keeper: int) -> None:
         os.setsid()
         prctl(_SET_DEATH_SIGNAL, signal.SIGKILL)
         if os.getppid() != keeper:
@@ -121,9 +119,9 @@ class Keeper:
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD, *_IGNORED_BY_PYTHON):
             signal.signal(number, signal.SIG_DFL)
-        # Inherited by whoever inherits anything: should the keeper be killed, the directory is still theirs.
-        os.set_inheritable(directory, True)
-        os.fchdir(directory)
+        os.dup2(self._spool, 1)
+        os.fchdir(self._order.directory)
+        # The directory stays open in whoever inherits anything: should the keeper be killed, its lock is still theirs.
         os.execvp(self._order.command[0], list(self._order.command))
 
     def _wait(self, program: int) -> int:
@@ -142,17 +140,20 @@ class Keeper:
                 until = time.monotonic() + self._order.grace_seconds
                 _signal_group(program, signal.SIGTERM)
             else:
-                self._look(None if until is None else until - time.monotonic())
+                self._look(_MEASURE_SECONDS if until is None else until - time.monotonic())
+                self._stopping = self._stopping or self._overflows()
 
-    def _look(self, seconds: float | None) -> bool:
-        """Wait for a signal or for word of the worker; return whether the program shall stop."""
+    def _overflows(self) -> bool:
+        return os.fstat(self._spool).st_size > self._order.output_bytes
+
+    def _look(self, seconds: float) -> None:
+        """Wait for a signal or for word of the worker."""
         heard = [self._ears] if self._stopping else [self._ears, self._order.control]
-        ready, _, _ = select.select(heard, [], [], seconds if seconds is None else max(seconds, 0.0))
+        ready, _, _ = select.select(heard, [], [], max(seconds, 0.0))
         if self._ears in ready:
             os.read(self._ears, 4096)
         if self._order.control in ready and _is_over(self._order.control):
             self._stopping = True
-        return self._stopping
 
     def _tell(self, word: str) -> None:
         try:

@@ -1,22 +1,26 @@
-"""A program that works on a directory and writes lines: started under a keeper, read within bounds, surely ended."""
+"""A program at work in a directory: started under a keeper, alone there, read within bounds, and surely ended."""
 
 import asyncio
+import errno
+import fcntl
 import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Final
 
 from msgspec import Struct
 
 from holdfast.agent.harnesses.coding import keeper
+from holdfast.agent.harnesses.coding.spool import Spool
 from holdfast.core import limits
 
 _READ_BYTES: Final = 64 * 1024
 _TAIL_BYTES: Final = 4096
 _TAIL_LINES: Final = 8
+_LOOK_SECONDS: Final = 0.02
 _LATE_SECONDS: Final = 10.0
 """How long a keeper may take over its grace to see the last process off before nobody waits for it any more."""
 
@@ -25,23 +29,20 @@ class Launch(Struct, frozen=True):
     """Everything that one start of a program is made from."""
 
     command: Sequence[str]
-    workspace: str
     env: Mapping[str, str]
     prompt: bytes = b""
     """What it reads on its standard input, before that ends."""
     grace_seconds: float = 5.0
     """How long it may take to stop by itself once it shall."""
-    wait_seconds: float = 15.0
-    """How long another may be at work in the same directory before this one is not started."""
-    line_bytes: int = limits.LINE_BYTES
     output_bytes: int = limits.PROGRAM_BYTES
 
 
 class Ending(Struct, frozen=True):
-    """How a program came to its end: by itself with a status, or by a signal."""
+    """How a program came to its end: by itself with a status, or by a signal; or it wrote more than is taken."""
 
     status: int | None = None
     signal: int | None = None
+    overflowed: bool = False
 
     def __str__(self) -> str:
         if self.signal is not None:
@@ -52,13 +53,53 @@ class Ending(Struct, frozen=True):
 class NotStarted(Exception):
     """The program was not executed, so that nothing was done; `missing` where there is no such program."""
 
-    def __init__(self, why: str, *, missing: bool = False, busy: bool = False) -> None:
+    def __init__(self, why: str, *, missing: bool = False) -> None:
         super().__init__(why)
-        self.missing, self.busy = missing, busy
+        self.missing = missing
 
 
-class TooMuch(Exception):
-    """The program writes more than is taken."""
+class Directory:
+    """A directory that nobody else works in, as long as it is held; the lock goes on to programs that are started."""
+
+    def __init__(self, file: int) -> None:
+        self.file = file
+        self.haunted = False
+        """True once a program could not be ended: whatever is left of it has the lock."""
+
+    @classmethod
+    async def hold(cls, path: str, wait_seconds: float) -> "Directory | None":
+        """Return the directory once it is free; None if it is not within that time.
+
+        Raises:
+            OSError: it cannot be opened.
+        """
+        file = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            until = asyncio.get_running_loop().time() + wait_seconds
+            while not _lock(file):
+                if asyncio.get_running_loop().time() > until:
+                    os.close(file)
+                    return None
+                await asyncio.sleep(_LOOK_SECONDS)
+        except BaseException:
+            os.close(file)
+            raise
+        return cls(file)
+
+    def release(self) -> None:
+        """Let others in."""
+        if not self.haunted:
+            # In so many words: a fork of this process may have the open file as well.
+            fcntl.flock(self.file, fcntl.LOCK_UN)
+        os.close(self.file)
+
+
+def _lock(file: int) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 class Tail:
@@ -77,13 +118,15 @@ class Tail:
 
 
 class Program:
-    """One life of a program, read by one reader."""
+    """One life of a program, whose output one reader follows."""
 
     def __init__(self, launch: Launch, process: asyncio.subprocess.Process, control: socket.socket) -> None:
         self._launch, self._process, self._control = launch, process, control
         self._words = bytearray()
         self.tail = Tail()
-        self._others = [asyncio.create_task(self._listen())]
+        self._listening = asyncio.create_task(self._listen())
+        self._feeding: asyncio.Task[None] | None = None
+        self._ending: asyncio.Task[Ending] | None = None
 
     async def began(self) -> None:
         """Wait until it is under way, and reads what it is given.
@@ -94,73 +137,68 @@ class Program:
         command = self._launch.command[0]
         match (await self._word()).split():
             case ["began", _]:
-                self._others.append(asyncio.create_task(self._feed(self._launch.prompt)))
-                return
-            case ["busy"]:
-                raise NotStarted("another program is at work in the same directory", busy=True)
+                self._feeding = asyncio.create_task(self._feed(self._launch.prompt))
+                self._ending = asyncio.create_task(self._end())
             case ["failed", number]:
-                why = os.strerror(int(number))
-                raise NotStarted(f"{command} cannot be executed: {why}", missing=True)
-            case ["unusable", number]:
-                raise NotStarted(f"the directory cannot be used: {os.strerror(int(number))}")
-        await asyncio.wait(self._others)
-        raise NotStarted(f"{command} was not started: {self.tail or 'its keeper ended'}")
+                why = f"{command} cannot be executed: {os.strerror(int(number))}"
+                raise NotStarted(why, missing=int(number) == errno.ENOENT)
+            case _:
+                await asyncio.wait([self._listening], timeout=_LATE_SECONDS)
+                raise NotStarted(f"{command} was not started: {self.tail or 'its keeper ended'}")
 
-    async def lines(self) -> AsyncIterator[bytes]:
-        """Yield each line as it is written; the last may lack its end.
+    async def lines(self, spool: Spool) -> AsyncGenerator[bytes, None]:
+        """Yield each line as it is written, until it and all that it started has ended; the last may lack its end.
 
         Raises:
-            TooMuch: a line, or all of them, are longer than is taken.
+            LineTooLong: a line is longer than is taken.
         """
-        assert self._process.stdout is not None
-        rest, total, seen = bytearray(), 0, 0
-        while some := await self._process.stdout.read(_READ_BYTES):
-            total += len(some)
-            if total > self._launch.output_bytes:
-                raise TooMuch(f"it wrote more than {self._launch.output_bytes} bytes")
-            rest += some
-            while (end := rest.find(b"\n", seen)) >= 0:
-                yield bytes(rest[:end])
-                del rest[: end + 1]
-                seen = 0
-            seen = len(rest)
-            if seen > self._launch.line_bytes:
-                raise TooMuch(f"it wrote a line of more than {self._launch.line_bytes} bytes")
-        if rest:
-            yield bytes(rest)
+        assert self._ending is not None
+        while True:
+            over = self._ending.done()
+            some = spool.read()
+            for line in some:
+                yield line
+            if over and not some:
+                break
+            if not some:
+                await asyncio.wait([self._ending], timeout=_LOOK_SECONDS)
+        if rest := spool.rest():
+            yield rest
 
     async def ended(self) -> Ending:
         """Wait until it, and all that it started, has ended."""
+        assert self._ending is not None
+        await asyncio.wait([self._ending])
+        await asyncio.wait([self._listening], timeout=_LATE_SECONDS)
+        return self._ending.result()
+
+    async def stop(self) -> None:
+        """End it, and all that it started, if they have not ended; return when nothing of it is left."""
+        with suppress(OSError):
+            self._control.shutdown(socket.SHUT_WR)
+        if self._ending is not None:
+            await asyncio.wait([self._ending])
+        await self._process.wait()
+
+    async def close(self) -> None:
+        """Give back what it held here; a keeper that has not ended is killed, and takes the program along."""
+        tasks = [task for task in (self._listening, self._feeding, self._ending) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        self._control.close()
+        self._process._transport.close()  # type: ignore[attr-defined]
+
+    async def _end(self) -> Ending:
         match (await self._word()).split():
             case ["exited", status]:
                 return Ending(status=int(status))
             case ["killed", number]:
                 return Ending(signal=int(number))
+            case ["overflowed"]:
+                return Ending(overflowed=True)
         # Its keeper was killed, and took it along.
         return Ending(signal=signal.SIGKILL)
-
-    async def stop(self) -> None:
-        """End it, and all that it started, if they have not ended; return when nothing of it is left.
-
-        What it still writes is read and forgotten: it could not come to its end if nobody did.
-        """
-        with suppress(OSError):
-            self._control.shutdown(socket.SHUT_WR)
-        assert self._process.stdout is not None
-        forgetting = asyncio.create_task(_read_all(self._process.stdout))
-        self._others.append(forgetting)
-        while await self._word():
-            pass
-        await forgetting
-        await self._process.wait()
-
-    async def close(self) -> None:
-        """Give back what it held here; a keeper that has not ended is killed, and takes the program along."""
-        for task in self._others:
-            task.cancel()
-        await asyncio.wait(self._others)
-        self._control.close()
-        self._process._transport.close()  # type: ignore[attr-defined]
 
     async def _word(self) -> str:
         """Return the next word of the keeper; empty once there is none."""
@@ -190,38 +228,34 @@ class Program:
             self.tail.add(some)
 
 
-async def _read_all(stream: asyncio.StreamReader) -> None:
-    while await stream.read(_READ_BYTES):
-        pass
-
-
 @asynccontextmanager
-async def running(launch: Launch) -> AsyncIterator[Program]:
+async def running(launch: Launch, directory: Directory, spool: Spool) -> AsyncIterator[Program]:
     """Yield a program that is under way; leaving ends it and all that it started, however it is left.
 
     Raises:
-        NotStarted: it was not executed: there is no such program, or another is at work in its directory.
+        NotStarted: it was not executed.
     """
-    program = await _open(launch)
+    program = await _open(launch, directory, spool)
     try:
         await program.began()
         yield program
     finally:
-        await _see_off(program, launch.grace_seconds + _LATE_SECONDS)
+        if not await _see_off(program, launch.grace_seconds + _LATE_SECONDS):
+            directory.haunted = True
 
 
-async def _open(launch: Launch) -> Program:
+async def _open(launch: Launch, directory: Directory, spool: Spool) -> Program:
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     with theirs:
         order = keeper.Order(
-            theirs.fileno(), launch.workspace, launch.grace_seconds, launch.wait_seconds, launch.command
+            theirs.fileno(), directory.file, spool.path, launch.output_bytes, launch.grace_seconds, launch.command
         )
         try:
             process = await asyncio.create_subprocess_exec(
                 sys.executable, "-I", "-S", keeper.__file__, *order.words(),
-                stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-                env=launch.env, pass_fds=[theirs.fileno()], start_new_session=True,
+                stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
+                env=launch.env, pass_fds=[theirs.fileno(), directory.file], start_new_session=True,
             )  # fmt: skip
         except BaseException:
             ours.close()
@@ -229,8 +263,12 @@ async def _open(launch: Launch) -> Program:
     return Program(launch, process, ours)
 
 
-async def _see_off(program: Program, seconds: float) -> None:
-    """End a program even where whoever waits for that is cancelled meanwhile: what is cancelled comes after it."""
+async def _see_off(program: Program, seconds: float) -> bool:
+    """End a program, even where whoever waits for that is cancelled meanwhile: that comes after it.
+
+    Returns:
+        False when it could not be ended in that time.
+    """
     stopping = asyncio.ensure_future(asyncio.wait_for(program.stop(), seconds))
     cancelled: asyncio.CancelledError | None = None
     while not stopping.done():
@@ -238,7 +276,7 @@ async def _see_off(program: Program, seconds: float) -> None:
             await asyncio.wait([stopping])
         except asyncio.CancelledError as error:
             cancelled = error
-    stopping.exception()
     await program.close()
     if cancelled is not None:
         raise cancelled
+    return stopping.exception() is None
