@@ -22,10 +22,16 @@ from holdfast.agent.harness import (
 from holdfast.core.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from holdfast.agent.harnesses.coding.cli import Cli, Named, Over, Spoke, Took
+    from holdfast.agent.harnesses.coding.harness import ClaudeCode, Codex, Coding
     from holdfast.agent.harnesses.remote import Remote
 
 __all__ = [
     "Ask",
+    "ClaudeCode",
+    "Cli",
+    "Codex",
+    "Coding",
     "CursorInvalid",
     "Ended",
     "Event",
@@ -35,14 +41,26 @@ __all__ = [
     "HarnessLimit",
     "HarnessMismatch",
     "Known",
+    "Named",
+    "Over",
     "Remote",
     "Rests",
     "Session",
+    "Spoke",
     "Start",
     "Told",
+    "Took",
 ]
 _LAZY: Final = {
+    "ClaudeCode": ("coding.harness", ""),
+    "Cli": ("coding.cli", ""),
+    "Codex": ("coding.harness", ""),
+    "Coding": ("coding.harness", ""),
+    "Named": ("coding.cli", ""),
+    "Over": ("coding.cli", ""),
     "Remote": ("remote", ""),
+    "Spoke": ("coding.cli", ""),
+    "Took": ("coding.cli", ""),
 }
 """Where each harness is, and the extra that it needs; what a program does not use, it does not load."""
 
