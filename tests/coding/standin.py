@@ -1,4 +1,4 @@
-"""Stands in for a coding program: speaks its JSON, keeps sessions in files, and does what a plan says of its n-th start.
+"""Stands in for a coding program: speaks its JSON, keeps its sessions, and does what a plan says of its n-th start.
 
 Executed as `standin.py claude …` or `standin.py codex …`, by a bare interpreter. The folder that `STANDIN` names has
 `plan.json`, a list of what is done at each start; `calls.jsonl`, a line for each start; and the sessions.

@@ -9,12 +9,12 @@ from uuid import NAMESPACE_URL, uuid5
 import msgspec
 from msgspec import Struct
 
-from holdfast.agent.harness import Ended, Event, HarnessFailed, Known, Told
+from holdfast.agent.harness import Ended, Event, HarnessFailed, Known, Rests, Told
 from holdfast.agent.harnesses.coding.cli import Cli, Named, Over
 from holdfast.agent.harnesses.coding.hearing import Hearing
 from holdfast.agent.harnesses.coding.program import Directory, Ending, Launch, NotStarted, Program, running
-from holdfast.agent.harnesses.coding.spool import LineTooLong, Spool, Spools
-from holdfast.agent.model import ModelBusy, ModelCut, ModelRefused, TextPiece
+from holdfast.agent.harnesses.coding.spool import LineTooLong, Spools
+from holdfast.agent.model import ModelBusy, ModelCut, ModelRefused
 from holdfast.core.codec import encode
 from holdfast.core.errors import InvalidInput
 from holdfast.core.message import ASSISTANT, Media, Message, Text, Usage
@@ -69,6 +69,11 @@ class Starter(Protocol):
 
     cli: Cli
     spools: Spools
+    rest_seconds: float
+
+    async def hold(self, workspace: str) -> Directory | None:
+        """Return the directory, held; None while another program is at work there."""
+        ...
 
     def launch(self, wish: Wish, prompt: str, session: str | None, *, resumes: bool) -> Launch:
         """Return one start of the program."""
@@ -76,11 +81,11 @@ class Starter(Protocol):
 
 
 class Exchange:
-    """One exchange, while its directory is held. All that was written for it before is read first."""
+    """One exchange. Before a program is started for it, all is read that others wrote which are gone."""
 
-    def __init__(self, starter: Starter, wish: Wish, directory: Directory, spool: Spool) -> None:
+    def __init__(self, starter: Starter, wish: Wish) -> None:
         self._starter, self._cli, self._wish = starter, starter.cli, wish
-        self._directory, self._spool = directory, spool
+        self._spool = starter.spools.of(wish.key)
         self._hearing = Hearing(starter.cli.read)
         self._place = starter.spools.place()
         self._session: str | None = None
@@ -99,26 +104,40 @@ class Exchange:
             ModelError: it has not ended, and may be gone on with later, or not as it is.
             HarnessFailed: it wrote more than is taken.
         """
-        await asyncio.to_thread(self._catch_up)
-        if self._hearing.is_final:
-            yield Told(TextPiece(self._text))
-            yield self._ended()
-            return
-        self._find_session(handle)
-        if self._wish.cursor is not None and self._wish.cursor.key != self._wish.key:
-            self._starter.spools.drop(self._wish.cursor.key)  # what it came to is committed
-        over = Over(how="cut", why="it was never started")
+        if handle is None:
+            handle = Handle(self._place, self._new_session())
+            yield self._known(handle.session)
+        over: Over | None = None
         for _ in range(_LAUNCHES):
-            yield self._known()
-            async with aclosing(self._launch()) as launched:
-                async for event in launched:
-                    if isinstance(event, Over):
-                        over = event
-                    else:
-                        yield event
+            directory = await self._starter.hold(self._wish.workspace)
+            if directory is None:
+                yield Rests(f"another program is at work in {self._wish.workspace}", self._starter.rest_seconds)
+                return
+            try:
+                await asyncio.to_thread(self._catch_up)
+                if self._hearing.is_final:
+                    over = self._hearing.over
+                    break
+                if over is None:
+                    self._find_session(handle)
+                async with aclosing(self._launch(directory)) as launched:
+                    async for event in launched:
+                        if isinstance(event, Over):
+                            over = event
+                        else:
+                            yield event
+            finally:
+                directory.release()
+            assert over is not None  # it is the last that a launch tells
             if not self._turns_elsewhere(over):
                 break
+            yield self._known(self._session)
+        assert over is not None
         yield self._outcome(over)
+
+    def close(self) -> None:
+        """Let go of what was written."""
+        self._spool.close()
 
     def _catch_up(self) -> None:
         try:
@@ -130,24 +149,29 @@ class Exchange:
 
     # Which session
 
-    def _find_session(self, handle: Handle | None) -> None:
+    def _new_session(self) -> str | None:
+        """Return the session that the exchange is to be had in, where that is known before it begins."""
+        if self._wish.cursor is not None:
+            return self._wish.cursor.session
+        return self._chosen() if self._cli.chooses else None
+
+    def _find_session(self, handle: Handle) -> None:
         """Decide in which session to go on.
 
         Raises:
             ModelRefused: the exchange was begun elsewhere, and nobody here knows in which.
         """
         cursor, hearing = self._wish.cursor, self._hearing
-        known = handle.session if handle is not None else None
-        self._lookable = handle is None or handle.place == self._place
+        self._lookable = handle.place == self._place
         self._broken = hearing.launches > 0 or not self._lookable
-        self._session = hearing.session or known or (cursor.session if cursor is not None else None)
+        self._session = hearing.session or handle.session
         if self._session is None and not self._lookable:
             raise ModelRefused(
                 f"{self._cli.name} was started where its session is not known here, and was stopped there"
             )
         self._resumes = self._session is not None and (cursor is not None or self._broken)
-        if self._session is None and self._cli.chooses:
-            self._session = self._chosen()
+        if cursor is not None and cursor.key != self._wish.key:
+            self._starter.spools.drop(cursor.key)  # what it came to is committed
 
     def _chosen(self, number: int = 0) -> str:
         """Return the name of a new session: the same for whoever asks about this exchange."""
@@ -172,18 +196,18 @@ class Exchange:
             return True
         return False
 
-    def _known(self) -> Known:
-        return Known(msgspec.to_builtins(Handle(self._place, self._session)))
+    def _known(self, session: str | None) -> Known:
+        return Known(msgspec.to_builtins(Handle(self._place, session)))
 
     # One start
 
-    async def _launch(self) -> AsyncGenerator[Event | Over, None]:
+    async def _launch(self, directory: Directory) -> AsyncGenerator[Event | Over, None]:
         """Start the program; yield what it says, and how it ended last."""
         wish = self._wish
         prompt = _AGAIN + wish.prompt if self._broken else wish.prompt
         launch = self._starter.launch(wish, prompt, self._session, resumes=self._resumes)
         try:
-            async with running(launch, self._directory, self._spool) as program:
+            async with running(launch, directory, self._spool) as program:
                 async with aclosing(program.lines(self._spool)) as lines:
                     async for line in lines:
                         for event in self._heard(line):
@@ -205,7 +229,7 @@ class Exchange:
                 events.append(Told(heard))
             elif heard.session and heard.session != self._session:
                 self._session = heard.session
-                events.append(self._known())
+                events.append(self._known(self._session))
         return events
 
     def _unsaid(self, ending: Ending, program: Program) -> Over:
@@ -248,7 +272,8 @@ class Exchange:
     def _ended(self) -> Ended:
         hearing, over, cursor = self._hearing, self._hearing.over, self._wish.cursor
         assert over is not None
-        session = hearing.session or self._session or (cursor.session if cursor is not None else self._chosen())
+        session = hearing.session or self._session or self._new_session()
+        assert session is not None
         before = cursor.totals if cursor is not None and cursor.session == session else None
         stands = Cursor(session, self._wish.workspace, self._wish.key, hearing.totals(before))
         return Ended(

@@ -5,11 +5,12 @@ import shutil
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Any, Final, TypedDict, Unpack
 
 import msgspec
 
-from holdfast.agent.harness import Ask, CursorInvalid, Event, InDoubt, Rests, Start
+from holdfast.agent.harness import Ask, CursorInvalid, Event, InDoubt, Start
 from holdfast.agent.harnesses.coding.claude import CLAUDE_CODE
 from holdfast.agent.harnesses.coding.cli import Cli
 from holdfast.agent.harnesses.coding.codex import CODEX
@@ -22,9 +23,9 @@ from holdfast.core.retry import checked_seconds
 from holdfast.core.status import NOT_DONE
 
 _COMMON: Final = (
-    "ALL_PROXY", "COLORTERM", "HOME", "HTTPS_PROXY", "HTTP_PROXY", "LANG", "LANGUAGE", "LC_*", "LD_LIBRARY_PATH", "LOGNAME",
-    "NODE_EXTRA_CA_CERTS", "NO_PROXY", "PATH", "SHELL", "SSL_CERT_DIR", "SSL_CERT_FILE", "TERM", "TMPDIR", "TZ", "USER",
-    "XDG_*", "all_proxy", "http_proxy", "https_proxy", "no_proxy",
+    "ALL_PROXY", "COLORTERM", "HOME", "HTTPS_PROXY", "HTTP_PROXY", "LANG", "LANGUAGE", "LC_*", "LD_LIBRARY_PATH",
+    "LOGNAME", "NODE_EXTRA_CA_CERTS", "NO_PROXY", "PATH", "SHELL", "SSL_CERT_DIR", "SSL_CERT_FILE", "TERM", "TMPDIR",
+    "TZ", "USER", "XDG_*", "all_proxy", "http_proxy", "https_proxy", "no_proxy",
 )  # fmt: skip
 """What every program gets of the worker's environment; the rest may be a secret, and models run commands in it."""
 _WAIT_SECONDS: Final = 2.0
@@ -36,6 +37,7 @@ _SETTINGS: Final = {"max_tokens", "max_completion_tokens", "max_output_tokens"}
 class CodingOptions(TypedDict, total=False):
     """The keywords of a coding harness."""
 
+    workspace: str | os.PathLike[str] | None
     model: str | None
     arguments: Sequence[str]
     env: Mapping[str, str] | None
@@ -58,14 +60,15 @@ class Coding:
     takes_tools = False
 
     def __init__(
-        self, cli: Cli, *, model: str | None = None, arguments: Sequence[str] = (),
-        env: Mapping[str, str] | None = None, program: str | Sequence[str] | None = None, grace_seconds: float = 5.0, rest_seconds: float = 5.0,
-        state: str | os.PathLike[str] | None = None,
+        self, cli: Cli, *, workspace: str | os.PathLike[str] | None = None, model: str | None = None,
+        arguments: Sequence[str] = (), env: Mapping[str, str] | None = None, program: str | Sequence[str] | None = None,
+        grace_seconds: float = 5.0, rest_seconds: float = 5.0, state: str | os.PathLike[str] | None = None,
     ) -> None:  # fmt: skip
         """Describe how the program is started; nothing is before a run is driven.
 
         Args:
             cli: Which program it is: how it is called, and what it writes.
+            workspace: The directory that it works in, where the agent does not say one.
             model: The model that it shall use; by default its own choice.
             arguments: More words for its command line, at every start: what it may do without asking, and so on.
             env: Variables for its environment besides the common ones, its own and those of the provider.
@@ -82,7 +85,7 @@ class Coding:
         if isinstance(arguments, str):
             raise InvalidInput("arguments= is a list of words, not one text")
         self.cli, self._arguments, self._env = cli, tuple(arguments), dict(env or {})
-        self._model = model
+        self._workspace, self._model = workspace, model
         given = program if program is not None else cli.command[0]
         self._program = [given] if isinstance(given, str) else list(given)
         self._grace = checked_seconds("grace_seconds=", grace_seconds)
@@ -101,12 +104,13 @@ class Coding:
         return f"coding/{self.cli.name}"
 
     async def open(self, start: Start) -> "CodingSession":
-        if start.workspace is None:
+        given = start.workspace if start.workspace is not None else self._workspace
+        if given is None:
             raise InvalidInput(f"harness {self.name!r} works in a directory: give the agent workspace=")
         unknown = sorted(set(start.settings) - _SETTINGS)
         if unknown:
             raise InvalidInput(f"harness {self.name!r} takes no settings= ({', '.join(unknown)}): use its arguments=")
-        workspace = str(start.workspace.resolve())
+        workspace = str(Path(given).resolve())
         self.read_cursor(start.cursor, workspace)
         return CodingSession(self, start, workspace)
 
@@ -210,19 +214,12 @@ class CodingSession:
     async def _take(self, ask: Ask, handle: Handle | None) -> AsyncGenerator[Event, None]:
         harness, start = self._harness, self._start
         harness.check_program()
-        directory = await harness.hold(self._workspace)
-        if directory is None:
-            yield Rests(f"another program is at work in {self._workspace}", harness.rest_seconds)
-            return
-        spool = harness.spools.of(ask.key)
+        cursor = harness.read_cursor(ask.cursor, self._workspace)
+        prompt = prompt_of(ask.messages, start.output)
+        exchange = Exchange(harness, Wish(ask.key, prompt, start.instructions, self._workspace, cursor))
         try:
-            cursor = harness.read_cursor(ask.cursor, self._workspace)
-            prompt = prompt_of(ask.messages, start.output)
-            wish = Wish(ask.key, prompt, start.instructions, self._workspace, cursor)
-            exchange = Exchange(harness, wish, directory, spool)
             async with aclosing(exchange.events(handle)) as events:
                 async for event in events:
                     yield event
         finally:
-            spool.close()
-            directory.release()
+            exchange.close()

@@ -56,7 +56,7 @@ class Keeper:
     """One program, from before its first instruction until after the last of all that it started."""
 
     def __init__(self, order: Order) -> None:
-        self._order, self._worker = order, os.getppid()
+        self._order = order
         self._stopping = False
         self._ears, wake = os.pipe()
         for end in (self._ears, wake):
@@ -79,9 +79,8 @@ class Keeper:
         self._tell(f"began {program}")
         status = self._wait(program)
         # Only now: all that could still write in the directory is gone.
-        if os.getppid() != self._worker:
-            # In so many words: a fork of the dead worker's may have the open file as well, and would keep the lock.
-            fcntl.flock(self._order.directory, fcntl.LOCK_UN)
+        # In so many words: a fork of the worker's may have the open file as well, and would keep the lock.
+        fcntl.flock(self._order.directory, fcntl.LOCK_UN)
         self._tell("overflowed" if self._overflows() else _told(status))
 
     def _on_stop(self, *_: object) -> None:

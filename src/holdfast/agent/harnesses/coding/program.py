@@ -59,12 +59,11 @@ class NotStarted(Exception):
 
 
 class Directory:
-    """A directory that nobody else works in, as long as it is held; the lock goes on to programs that are started."""
+    """A directory that nobody else works in, as long as it is held; a program that is started there takes it over."""
 
     def __init__(self, file: int) -> None:
         self.file = file
-        self.haunted = False
-        """True once a program could not be ended: whatever is left of it has the lock."""
+        self._held = True
 
     @classmethod
     async def hold(cls, path: str, wait_seconds: float) -> "Directory | None":
@@ -86,12 +85,18 @@ class Directory:
             raise
         return cls(file)
 
+    def hand_over(self) -> None:
+        """Leave the lock to the program, which has it too."""
+        if self._held:
+            self._held = False
+            os.close(self.file)
+
     def release(self) -> None:
-        """Let others in."""
-        if not self.haunted:
+        """Let others in, unless a program has taken it over."""
+        if self._held:
             # In so many words: a fork of this process may have the open file as well.
             fcntl.flock(self.file, fcntl.LOCK_UN)
-        os.close(self.file)
+            self.hand_over()
 
 
 def _lock(file: int) -> bool:
@@ -232,6 +237,8 @@ class Program:
 async def running(launch: Launch, directory: Directory, spool: Spool) -> AsyncIterator[Program]:
     """Yield a program that is under way; leaving ends it and all that it started, however it is left.
 
+    The directory is the program's from then on, and free once it has ended.
+
     Raises:
         NotStarted: it was not executed.
     """
@@ -240,8 +247,7 @@ async def running(launch: Launch, directory: Directory, spool: Spool) -> AsyncIt
         await program.began()
         yield program
     finally:
-        if not await _see_off(program, launch.grace_seconds + _LATE_SECONDS):
-            directory.haunted = True
+        await _see_off(program, launch.grace_seconds + _LATE_SECONDS)
 
 
 async def _open(launch: Launch, directory: Directory, spool: Spool) -> Program:
@@ -260,15 +266,12 @@ async def _open(launch: Launch, directory: Directory, spool: Spool) -> Program:
         except BaseException:
             ours.close()
             raise
+    directory.hand_over()
     return Program(launch, process, ours)
 
 
-async def _see_off(program: Program, seconds: float) -> bool:
-    """End a program, even where whoever waits for that is cancelled meanwhile: that comes after it.
-
-    Returns:
-        False when it could not be ended in that time.
-    """
+async def _see_off(program: Program, seconds: float) -> None:
+    """End a program, even where whoever waits for that is cancelled meanwhile: that comes after it."""
     stopping = asyncio.ensure_future(asyncio.wait_for(program.stop(), seconds))
     cancelled: asyncio.CancelledError | None = None
     while not stopping.done():
@@ -276,7 +279,7 @@ async def _see_off(program: Program, seconds: float) -> bool:
             await asyncio.wait([stopping])
         except asyncio.CancelledError as error:
             cancelled = error
+    stopping.exception()
     await program.close()
     if cancelled is not None:
         raise cancelled
-    return stopping.exception() is None
