@@ -23,7 +23,7 @@ def main() -> None:
     agent = agent_of(given["kind"], given["options"], given["workspace"])
     with hf.open(given["store"], hf.App(agent)) as runtime:
         run = runtime.wait(runtime.start(agent, given["text"], key=given["key"], conversation=given["conversation"]))
-        print(json.dumps(runtime.wait(run.result(timeout=120))))
+        print(json.dumps(runtime.wait(run.result(timeout=300))))
 
 
 if __name__ == "__main__":

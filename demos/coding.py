@@ -29,6 +29,7 @@ from tests.rigs.waiting import wait_until
 PACKAGES: Final = {"claude": "@anthropic-ai/claude-code@2.1.326", "codex": "@openai/codex@0.169.0"}
 _FOLDER: Final = Path(__file__).parents[1] / "build" / "coding"
 _MODELS: Final = {"claude": "claude-sonnet-4-5", "codex": "gpt-5"}
+_PATIENCE_SECONDS: Final = 300.0
 _ALONE: Final = "HOLDFAST_DEMO_ALONE"
 _TOOL: Final = "echo x >> count; echo $$ > shell; "
 _QUIET: Final = {
@@ -62,16 +63,18 @@ class Server(Provider):
         self.overlaps = 0
         self.lives = 1
         """How many workers there were; a shell is told apart by the life that it was started in."""
-        self._shells: dict[int, int] = {}
+        self.shells: dict[int, int] = {}
+        """Which shells were seen at work, and in which life first."""
 
     def next_turn(self, heard: Heard, model: str) -> Turn:
-        self._look()
+        self.look()
         return super().next_turn(heard, model)
 
-    def _look(self) -> None:
+    def look(self) -> None:
+        """Note which shell is at work in which life, and whether one of an earlier life is."""
         if self._shell.exists() and (text := self._shell.read_text().strip()):
-            self._shells.setdefault(int(text), self.lives)
-        self.overlaps += sum(life < self.lives and _lives(pid) for pid, life in self._shells.items())
+            self.shells.setdefault(int(text), self.lives)
+        self.overlaps += sum(life < self.lives and _lives(pid) for pid, life in self.shells.items())
 
 
 def _lives(process: int) -> bool:
@@ -127,7 +130,7 @@ class Scene:
     def finish(self, text: str, *, turn: int = 1) -> str:
         """Take a turn to its end, and return the answer."""
         worker = self.worker(text, turn=turn)
-        out, err = worker.communicate(timeout=180)
+        out, err = worker.communicate(timeout=_PATIENCE_SECONDS)
         if worker.returncode != 0:
             raise Wrong(f"the worker failed: {err[-1500:]}")
         answer: str = json.loads(out)
@@ -149,6 +152,7 @@ class Scene:
 
     def kill(self, worker: "subprocess.Popen[str]") -> None:
         """Kill a worker, as `kill -9` does."""
+        self.server.look()
         worker.send_signal(signal.SIGKILL)
         worker.communicate(timeout=30)
         self.server.lives += 1
@@ -158,7 +162,11 @@ def in_a_command(scene: Scene) -> "subprocess.Popen[str]":
     """Die while a command of the program's is under way."""
     scene.server.says(scene.model, Answer(tokens=("I look.",), calls=(scene.call(_TOOL + "sleep 300"),)))
     worker = scene.worker("Make a file.")
-    wait_until(lambda: scene.count() > 0 and (scene.workspace / "shell").exists(), seconds=60, what="the command")
+    wait_until(
+        lambda: scene.count() > 0 and (scene.workspace / "shell").exists(),
+        seconds=_PATIENCE_SECONDS,
+        what="the command",
+    )
     return worker
 
 
@@ -166,7 +174,7 @@ def in_the_first_answer(scene: Scene) -> "subprocess.Popen[str]":
     """Die while the model's first answer comes."""
     scene.server.says(scene.model, Turn(Answer(tokens=("I ", "look.")), Fault(cut="stall", after=1)))
     worker = scene.worker("Make a file.")
-    wait_until(lambda: len(scene.requests()) > 0, seconds=60, what="the first request")
+    wait_until(lambda: len(scene.requests()) > 0, seconds=_PATIENCE_SECONDS, what="the first request")
     return worker
 
 
@@ -175,14 +183,14 @@ def in_the_second_answer(scene: Scene) -> "subprocess.Popen[str]":
     stalled = Turn(Answer(tokens=("So ", "far.")), Fault(cut="stall", after=1))
     scene.server.says(scene.model, Answer(tokens=("I look.",), calls=(scene.call(_TOOL),)), stalled)
     worker = scene.worker("Make a file.")
-    wait_until(lambda: len(scene.requests()) > 1, seconds=60, what="the second request")
+    wait_until(lambda: len(scene.requests()) > 1, seconds=_PATIENCE_SECONDS, what="the second request")
     return worker
 
 
 def at_the_start(scene: Scene) -> "subprocess.Popen[str]":
     """Die as soon as the program is there, before it can have asked anything."""
     worker = scene.worker("Make a file.")
-    wait_until(lambda: any((scene.folder / "state").glob("*.jsonl")), seconds=60, what="the program")
+    wait_until(lambda: any((scene.folder / "state").glob("*.jsonl")), seconds=_PATIENCE_SECONDS, what="the program")
     return worker
 
 
@@ -226,8 +234,8 @@ def scene_of(kind: str, twin: str) -> Iterator[Scene]:
             (folder / "home" / "codex" / "config.toml").write_text(_CONFIG.format(url=server.openai_url))
             scene = Scene(kind, folder, server, twin)
             yield scene
-        for pid in server._shells:
-            if twin and _lives(pid):
+        for pid in server.shells:
+            if _lives(pid):
                 os.kill(pid, signal.SIGKILL)
 
 
@@ -285,6 +293,7 @@ def main() -> int:
     """Return 0 when every death was survived; of a twin, when each was noticed."""
     parser = argparse.ArgumentParser(prog="python -m demos.coding", description=__doc__)
     parser.add_argument("--only", choices=PACKAGES, help="one program instead of both")
+    parser.add_argument("--death", choices=[death.__name__ for death in DEATHS], help="one death instead of all")
     parser.add_argument("--rounds", type=int, default=1, help="how often each death is died (%(default)s)")
     parser.add_argument("--twin", choices=TWINS, default="", help="break something on purpose")
     options: Any = parser.parse_args()
@@ -295,7 +304,7 @@ def main() -> int:
     found = 0
     for kind in kinds:
         print(f"{kind}: {versions[kind]}")
-        for death in DEATHS:
+        for death in [one for one in DEATHS if options.death in (None, one.__name__)]:
             begun = time.monotonic()
             wrong = [text for _ in range(options.rounds) if (text := play(kind, death, options.twin)) is not None]
             found += len(wrong)

@@ -188,6 +188,42 @@ def act(spoken: Claude | Codex, prompt: str, plan: list[list[Any]]) -> None:
                 sys.exit(more[0])
 
 
+def recite(kind: str, spoken: Claude | Codex, prompt: str) -> None:
+    """Take a turn that says the line of its number in the session, as a bench has it in hand."""
+    lines = json.loads((_HOME / "lines.json").read_text())
+    session = spoken.session
+    if kind == "codex":
+        _cut(0)
+    spoken.named()
+    session.keep(f"asked: {prompt}")
+    _cut(0 if kind == "claude" else 1)
+    asked = sum(one.startswith("asked: ") and "You were stopped before" not in one for one in session.said)
+    while (_HOME / "held").exists():
+        time.sleep(0.02)
+    line = lines[min(asked, len(lines)) - 1]
+    session.keep(f"said: {line}")
+    spoken.text(line)
+    _cut(1 if kind == "claude" else 2)
+    capped = {
+        "subtype": "error_max_turns",
+        "is_error": True,
+        "result": None,
+        "errors": ["Reached maximum number of turns"],
+    }
+    spoken.end(line, **(capped if (_HOME / "capped").exists() else {}))
+
+
+def _cut(place: int) -> None:
+    """Break off here, once, where somebody wants it."""
+    path = _HOME / "cut.json"
+    wanted = json.loads(path.read_text()) if path.exists() else {"after": None}
+    if wanted["after"] == place:
+        path.unlink()
+        if wanted["clean"]:
+            sys.exit(0)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
 def main() -> None:
     """Be the program that the first word names."""
     kind, *words = sys.argv[1:]
@@ -203,7 +239,11 @@ def main() -> None:
     )
     note(words=words, prompt=prompt, pid=os.getpid(), alone=alone)
     plan = plans[len(starts)] if len(starts) < len(plans) else [["named"], ["keep"], ["echo"], ["end"]]
-    act(Claude(words) if kind == "claude" else Codex(words), prompt, plan)
+    spoken = Claude(words) if kind == "claude" else Codex(words)
+    if (_HOME / "lines.json").exists():
+        recite(kind, spoken, prompt)
+    else:
+        act(spoken, prompt, plan)
     other.unlink()
 
 

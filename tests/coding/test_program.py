@@ -246,10 +246,13 @@ async def test_a_directory_is_the_programs_until_it_has_ended(workspace: Path, s
     """Whoever held it for a program has no say in it any more, and whoever starts none gives it back."""
     directory = await Directory.hold(str(workspace), 0)
     assert directory is not None
-    async with running(Launch(script("input()"), dict(os.environ)), directory, Spool(f"{workspace}.jsonl")) as program:
+    async with running(
+        Launch(script("import time\ntime.sleep(600)"), dict(os.environ)), directory, Spool(f"{workspace}.jsonl")
+    ) as program:
         directory.release()
         assert not is_free(workspace)
-        await program.stop()
+        program.stop()
+        await program.ended()
     assert is_free(workspace)
     unused = await Directory.hold(str(workspace), 0)
     assert unused is not None

@@ -20,7 +20,6 @@ from holdfast.agent.harnesses.coding.spool import Spools
 from holdfast.agent.model import ModelRefused
 from holdfast.core.errors import InvalidInput
 from holdfast.core.retry import checked_seconds
-from holdfast.core.status import NOT_DONE
 
 _COMMON: Final = (
     "ALL_PROXY", "COLORTERM", "HOME", "HTTPS_PROXY", "HTTP_PROXY", "LANG", "LANGUAGE", "LC_*", "LD_LIBRARY_PATH",
@@ -198,9 +197,9 @@ class CodingSession:
         return self._take(ask, msgspec.convert(handle, Handle))
 
     async def find(self, ask: Ask) -> Any:
-        """Look for what was written under this key; nothing is started before there is a file for it."""
+        """Look for what was written under this key; it is not asked for, since one key is one exchange."""
         spools = self._harness.spools
-        return msgspec.to_builtins(Handle(spools.place())) if spools.has(ask.key) else NOT_DONE
+        return msgspec.to_builtins(Handle(spools.place())) if spools.has(ask.key) else None
 
     async def cancel(self, handle: Any) -> None:
         """See that nobody is at work any more: what this process had started it has ended, and a dead worker's ends."""

@@ -9,7 +9,7 @@ import socket
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import Final
+from typing import Any, Final
 
 from msgspec import Struct
 
@@ -21,6 +21,7 @@ _READ_BYTES: Final = 64 * 1024
 _TAIL_BYTES: Final = 4096
 _TAIL_LINES: Final = 8
 _LOOK_SECONDS: Final = 0.02
+_SEE_OFF_SECONDS: Final = 0.005
 _LATE_SECONDS: Final = 10.0
 """How long a keeper may take over its grace to see the last process off before nobody waits for it any more."""
 
@@ -177,20 +178,29 @@ class Program:
         await asyncio.wait([self._listening], timeout=_LATE_SECONDS)
         return self._ending.result()
 
-    async def stop(self) -> None:
-        """End it, and all that it started, if they have not ended; return when nothing of it is left."""
+    def stop(self) -> None:
+        """Ask its keeper to end it, and all that it started, if they have not ended."""
         with suppress(OSError):
             self._control.shutdown(socket.SHUT_WR)
-        if self._ending is not None:
-            await asyncio.wait([self._ending])
-        await self._process.wait()
 
-    async def close(self) -> None:
+    def is_gone(self) -> bool:
+        """Say whether nothing of it is left, once nobody waits for its end any more."""
+        try:
+            while self._control.recv(256):
+                pass
+        except BlockingIOError:
+            return False
+        except OSError:
+            pass
+        return self._process.returncode is not None
+
+    @property
+    def tasks(self) -> list[asyncio.Task[Any]]:
+        """What follows it here."""
+        return [task for task in (self._listening, self._feeding, self._ending) if task is not None]
+
+    def close(self) -> None:
         """Give back what it held here; a keeper that has not ended is killed, and takes the program along."""
-        tasks = [task for task in (self._listening, self._feeding, self._ending) if task is not None]
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
         self._control.close()
         self._process._transport.close()  # type: ignore[attr-defined]
 
@@ -271,15 +281,19 @@ async def _open(launch: Launch, directory: Directory, spool: Spool) -> Program:
 
 
 async def _see_off(program: Program, seconds: float) -> None:
-    """End a program, even where whoever waits for that is cancelled meanwhile: that comes after it."""
-    stopping = asyncio.ensure_future(asyncio.wait_for(program.stop(), seconds))
+    """End a program, even where whoever waits for that is cancelled meanwhile, with all tasks: that comes after it."""
+    program.stop()
+    for task in program.tasks:
+        task.cancel()
     cancelled: asyncio.CancelledError | None = None
-    while not stopping.done():
+    until = asyncio.get_running_loop().time() + seconds
+    while not (all(task.done() for task in program.tasks) and program.is_gone()):
+        if asyncio.get_running_loop().time() > until:
+            break
         try:
-            await asyncio.wait([stopping])
+            await asyncio.sleep(_SEE_OFF_SECONDS)
         except asyncio.CancelledError as error:
             cancelled = error
-    stopping.exception()
-    await program.close()
+    program.close()
     if cancelled is not None:
         raise cancelled
