@@ -31,7 +31,9 @@ _FOLDER: Final = Path(__file__).parents[1] / "build" / "coding"
 _MODELS: Final = {"claude": "claude-sonnet-4-5", "codex": "gpt-5"}
 _PATIENCE_SECONDS: Final = 300.0
 _ALONE: Final = "HOLDFAST_DEMO_ALONE"
-_TOOL: Final = "echo x >> count; echo $$ > shell; "
+_TOOL: Final = "echo x >> count; "
+_SLOW: Final = "sleep 300 & echo $! > shell; wait"
+"""What is left of it, where anything is, is what its shell had started."""
 _QUIET: Final = {
     "DISABLE_AUTOUPDATER": "1", "DISABLE_TELEMETRY": "1", "DISABLE_ERROR_REPORTING": "1",
     "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "CLAUDE_CODE_MAX_RETRIES": "1",
@@ -160,7 +162,7 @@ class Scene:
 
 def in_a_command(scene: Scene) -> "subprocess.Popen[str]":
     """Die while a command of the program's is under way."""
-    scene.server.says(scene.model, Answer(tokens=("I look.",), calls=(scene.call(_TOOL + "sleep 300"),)))
+    scene.server.says(scene.model, Answer(tokens=("I look.",), calls=(scene.call(_TOOL + _SLOW),)))
     worker = scene.worker("Make a file.")
     wait_until(
         lambda: scene.count() > 0 and (scene.workspace / "shell").exists(),

@@ -8,7 +8,7 @@ from typing import Any, Final
 from uuid import uuid4
 
 from holdfast.agent.harnesses.coding import keeper
-from holdfast.agent.harnesses.coding.exchange import Exchange
+from holdfast.agent.harnesses.coding.exchange import Exchange, Handle
 from holdfast.agent.harnesses.coding.spool import Spools
 
 
@@ -16,7 +16,7 @@ def forgets_sessions() -> None:
     """Begin anew after a death, as if nothing had been written down."""
     find: Any = Exchange._find_session
     of: Any = Spools.of
-    Exchange._find_session = lambda self, _: find(self, None)  # type: ignore[method-assign]
+    Exchange._find_session = lambda self, _: find(self, Handle(self._place, self._new_session()))  # type: ignore[method-assign]
     Spools.of = lambda self, key, *more: of(self, f"{key} {os.getpid()}", *more)  # type: ignore[method-assign]
     Exchange._chosen = lambda self, number=0: str(uuid4())  # type: ignore[method-assign]
 

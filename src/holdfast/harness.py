@@ -22,7 +22,7 @@ from holdfast.agent.harness import (
 from holdfast.core.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from holdfast.agent.harnesses.coding.cli import Cli, Named, Over, Spoke, Took
+    from holdfast.agent.harnesses.coding.cli import Cli, Heard, Named, Over, Spoke, Took
     from holdfast.agent.harnesses.coding.harness import ClaudeCode, Codex, Coding
     from holdfast.agent.harnesses.remote import Remote
 
@@ -40,6 +40,7 @@ __all__ = [
     "HarnessIncomplete",
     "HarnessLimit",
     "HarnessMismatch",
+    "Heard",
     "Known",
     "Named",
     "Over",
@@ -56,6 +57,7 @@ _LAZY: Final = {
     "Cli": ("coding.cli", ""),
     "Codex": ("coding.harness", ""),
     "Coding": ("coding.harness", ""),
+    "Heard": ("coding.cli", ""),
     "Named": ("coding.cli", ""),
     "Over": ("coding.cli", ""),
     "Remote": ("remote", ""),
