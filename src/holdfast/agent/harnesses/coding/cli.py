@@ -91,13 +91,13 @@ class Cli(Struct, frozen=True, kw_only=True):
         more: Sequence[str] = (),
     ) -> list[str]:  # fmt: skip
         """Return the command of one start."""
-        words = [*self.command, *(self.resume if resumes else self.fresh)]
-        words += [*(self.model if model else ()), *(self.instructions if instructions else ()), *more, *self.last]
+        own = [*self.command, *(self.resume if resumes else self.fresh)]
+        own += [*(self.model if model else ()), *(self.instructions if instructions else ())]
         values = {
             "session": session or "", "model": model or "", "prompt": prompt,
             "instructions": instructions, "instructions:json": encode(instructions).decode(),
         }  # fmt: skip
-        return [_filled(word, values) for word in words]
+        return [*(_filled(word, values) for word in own), *more, *(_filled(word, values) for word in self.last)]
 
     def given(self, prompt: str) -> bytes:
         """Return what it reads."""
