@@ -97,8 +97,6 @@ def test_a_turn_that_ended_while_its_worker_died_is_not_taken_again(standin: Sta
     first.communicate(timeout=30)
     assert workers.finish("one") == "you said: one"
     assert len(standin.calls) == 1
-    assert workers.finish("one") == "you said: one"
-    assert len(standin.calls) == 1
 
 
 _MODULE = """
@@ -119,11 +117,9 @@ def _agent(folder: Path, kind: Kind, monkeypatch: pytest.MonkeyPatch) -> hf.Agen
     return agent
 
 
-@pytest.mark.parametrize("kind", KINDS)
-async def test_wherever_a_worker_dies_the_turn_is_taken_once(
-    kind: Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_wherever_a_worker_dies_the_turn_is_taken_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Killed around every write: one turn comes to its end, in one session, and the transcript is that of no death."""
+    kind: Kind = "codex"
     standin, seen = StandIn(tmp_path / kind, kind), []
 
     def clear() -> None:

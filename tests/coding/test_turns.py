@@ -23,6 +23,12 @@ def standin(tmp_path: Path, request: pytest.FixtureRequest) -> StandIn:
     return StandIn(tmp_path / "standin", request.param)
 
 
+@pytest.fixture
+def either(tmp_path: Path) -> StandIn:
+    """A stand-in, where it does not matter of which kind."""
+    return StandIn(tmp_path / "standin", "codex")
+
+
 def coder(standin: StandIn, **options: Any) -> hf.Agent[str]:
     """Return an agent whose turns it takes."""
     agent = {name: options.pop(name) for name in ("instructions", "retry", "budget") if name in options}
@@ -86,41 +92,41 @@ async def test_a_program_that_dies_is_resumed_in_its_session_and_told_so(standin
     assert standin.sessions == [standin.resumed(second)]
 
 
-async def test_half_a_line_is_no_end(standin: StandIn) -> None:
+async def test_half_a_line_is_no_end(either: StandIn) -> None:
     """A program whose last line was cut off has not answered, even where it ends in peace."""
-    standin.plan([["named"], ["keep"], ["text", "nearly"], ["half"], ["exit", 0]])
-    agent = coder(standin, retry=SOON)
+    either.plan([["named"], ["keep"], ["text", "nearly"], ["half"], ["exit", 0]])
+    agent = coder(either, retry=SOON)
     async with hf.testing.open(hf.App(agent)) as runtime:
         answer = await ask(runtime, agent, "one")
     assert AGAIN in answer
-    assert len(standin.calls) == 2
+    assert len(either.calls) == 2
 
 
-async def test_what_is_no_event_and_what_is_not_known_says_nothing(standin: StandIn) -> None:
+async def test_what_is_no_event_and_what_is_not_known_says_nothing(either: StandIn) -> None:
     """Programs print warnings among their lines, and learn new events."""
-    standin.plan([["noise"], *WHOLE[:3], ["noise"], *WHOLE[3:], ["noise"]])
-    agent = coder(standin)
+    either.plan([["noise"], *WHOLE[:3], ["noise"], *WHOLE[3:], ["noise"]])
+    agent = coder(either)
     async with hf.testing.open(hf.App(agent)) as runtime:
         assert await ask(runtime, agent, "one") == "you said: one"
 
 
-async def test_a_turn_that_ended_well_is_believed_whatever_the_status(standin: StandIn) -> None:
+async def test_a_turn_that_ended_well_is_believed_whatever_the_status(either: StandIn) -> None:
     """The last word counts: what fails while the program cleans up does not take it back."""
-    standin.plan([*WHOLE, ["exit", 3]])
-    agent = coder(standin)
+    either.plan([*WHOLE, ["exit", 3]])
+    agent = coder(either)
     async with hf.testing.open(hf.App(agent)) as runtime:
         assert await ask(runtime, agent, "one") == "you said: one"
-    assert len(standin.calls) == 1
+    assert len(either.calls) == 1
 
 
-async def test_a_program_that_refuses_its_arguments_fails_the_run_with_what_it_says(standin: StandIn) -> None:
+async def test_a_program_that_refuses_its_arguments_fails_the_run_with_what_it_says(either: StandIn) -> None:
     """It is not started again and again: its complaint and its status are the reason."""
-    standin.plan([["complain", "error: unexpected argument '--more'"], ["exit", 2]])
-    agent = coder(standin)
+    either.plan([["complain", "error: unexpected argument '--more'"], ["exit", 2]])
+    agent = coder(either)
     async with hf.testing.open(hf.App(agent)) as runtime:
         with pytest.raises(hf.RunError, match=r"ended with status 2 .*unexpected argument '--more'"):
             await ask(runtime, agent, "one")
-    assert len(standin.calls) == 1
+    assert len(either.calls) == 1
 
 
 @pytest.mark.parametrize("status", [429, 500])
@@ -178,55 +184,55 @@ async def test_a_program_that_died_before_it_named_itself_is_started_anew(standi
     assert len(standin.sessions) == 1
 
 
-async def test_a_program_that_writes_without_end_is_ended(standin: StandIn) -> None:
+async def test_a_program_that_writes_without_end_is_ended(either: StandIn) -> None:
     """A line of 17 MB is no event: the turn fails, and says why."""
-    standin.plan([["named"], ["keep"], ["wide", 17 * 1024 * 1024], ["hang"]])
-    agent = coder(standin)
+    either.plan([["named"], ["keep"], ["wide", 17 * 1024 * 1024], ["hang"]])
+    agent = coder(either)
     async with hf.testing.open(hf.App(agent)) as runtime:
         with pytest.raises(hf.RunError, match="a line of more than 16777216 bytes"):
             await ask(runtime, agent, "one")
-    assert not is_there(standin.calls[0]["pid"])
+    assert not is_there(either.calls[0]["pid"])
 
 
-async def test_a_missing_program_says_how_to_install_it(standin: StandIn) -> None:
+async def test_a_missing_program_says_how_to_install_it(either: StandIn) -> None:
     """It fails at once, before anything is written down of it."""
-    agent = coder(standin, program="no-such-program-here")
+    agent = coder(either, program="no-such-program-here")
     async with hf.testing.open(hf.App(agent)) as runtime:
         with pytest.raises(hf.RunError, match="there is no program 'no-such-program-here' here; install it with: npm"):
             await ask(runtime, agent, "one")
 
 
-async def test_a_workspace_that_is_missing_is_named(standin: StandIn) -> None:
+async def test_a_workspace_that_is_missing_is_named(either: StandIn) -> None:
     """No program is started somewhere else."""
-    agent = hf.Agent("coder", harness=standin.harness(), workspace=standin.folder / "gone")
+    agent = hf.Agent("coder", harness=either.harness(), workspace=either.folder / "gone")
     async with hf.testing.open(hf.App(agent)) as runtime:
         with pytest.raises(hf.RunError, match="gone cannot be used: No such file"):
             await ask(runtime, agent, "one")
 
 
-async def test_a_conversation_stays_in_its_workspace(standin: StandIn) -> None:
+async def test_a_conversation_stays_in_its_workspace(either: StandIn) -> None:
     """A session is found only from where it was begun: another directory is refused before anything is started."""
-    (standin.folder / "elsewhere").mkdir()
-    agent = coder(standin)
-    moved = hf.Agent("moved", harness=standin.harness(), workspace=standin.folder / "elsewhere")
+    (either.folder / "elsewhere").mkdir()
+    agent = coder(either)
+    moved = hf.Agent("moved", harness=either.harness(), workspace=either.folder / "elsewhere")
     async with hf.testing.open(hf.App(agent, moved)) as runtime:
         await ask(runtime, agent, "one")
         with pytest.raises(hf.RunError, match="its session is of"):
             await ask(runtime, moved, "two")
-    assert len(standin.calls) == 1
+    assert len(either.calls) == 1
 
 
-async def test_two_conversations_take_turns_in_one_workspace(standin: StandIn) -> None:
+async def test_two_conversations_take_turns_in_one_workspace(either: StandIn) -> None:
     """Nobody is at work in a directory while another is: the second run rests until the first is done."""
-    standin.plan([["named"], ["keep"], ["hang"]])
-    agent = coder(standin, grace_seconds=0.1)
+    either.plan([["named"], ["keep"], ["hang"]])
+    agent = coder(either, grace_seconds=0.1)
     async with hf.testing.open(hf.App(agent)) as runtime:
         first = await runtime.start(agent, "one", conversation="first")
-        await until(lambda: _true(standin.hangs))
+        await until(lambda: _true(either.hangs))
         second = await runtime.start(agent, "two", conversation="second")
         await first.cancel()
         assert await second.result(timeout=LIMIT_SECONDS) == "you said: two"
-    assert all(call["alone"] for call in standin.calls)
+    assert all(call["alone"] for call in either.calls)
 
 
 async def test_a_cancel_ends_the_program_and_all_that_it_started(standin: StandIn) -> None:
