@@ -1,9 +1,4 @@
-"""Stands between a worker and a program that works on a directory: the program and all that it started end with both.
-
-It is executed as a file, by a bare interpreter, so that it is there within milliseconds, and imports nothing of
-Holdfast. A program's own children leave its process group and outlive it when it is killed. So its keeper adopts
-whoever loses a parent, and holds the lock of the directory until the last of them is gone.
-"""
+"""Stands between a worker and a program at work in a directory: the program and its children end with both."""
 
 import ctypes
 import fcntl
@@ -53,7 +48,12 @@ class Order(NamedTuple):
 
 
 class Keeper:
-    """One program, from before its first instruction until after the last of all that it started."""
+    """One program, from before its first instruction until after the last of all that it started.
+
+    Executed as a file, by a bare interpreter, it is there within milliseconds; it imports nothing of Holdfast. A
+    program's own children leave its process group and outlive it when it is killed. So its keeper adopts whoever loses
+    a parent, and holds the lock of the directory until the last of them is gone.
+    """
 
     def __init__(self, order: Order) -> None:
         self._order = order
