@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-local test check fix bench chaos docs clean
+.PHONY: help demo demo-local demo-coding test check fix bench chaos docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -23,6 +23,9 @@ demo: $(VENV)/.default ## watch a run survive being killed
 
 demo-local: $(VENV)/.local ## the same with a real small model on this machine (downloads 130 MB)
 	@$(BIN)/python -m demos.local $(ARGS)
+
+demo-coding: $(VENV)/.dev ## kill the real Claude Code and Codex in mid-turn (npm installs 760 MB into build)
+	@$(BIN)/python -m demos.coding $(ARGS)
 
 test: $(VENV)/.dev ## run every test, the checks included
 	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist worksteal $(ARGS)

@@ -22,10 +22,16 @@ from holdfast.agent.harness import (
 from holdfast.core.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from holdfast.agent.harnesses.coding.cli import Cli, Heard, Named, Over, Spoke, Took
+    from holdfast.agent.harnesses.coding.harness import ClaudeCode, Codex, Coding
     from holdfast.agent.harnesses.remote import Remote
 
 __all__ = [
     "Ask",
+    "ClaudeCode",
+    "Cli",
+    "Codex",
+    "Coding",
     "CursorInvalid",
     "Ended",
     "Event",
@@ -34,15 +40,29 @@ __all__ = [
     "HarnessIncomplete",
     "HarnessLimit",
     "HarnessMismatch",
+    "Heard",
     "Known",
+    "Named",
+    "Over",
     "Remote",
     "Rests",
     "Session",
+    "Spoke",
     "Start",
     "Told",
+    "Took",
 ]
 _LAZY: Final = {
+    "ClaudeCode": ("coding.harness", ""),
+    "Cli": ("coding.cli", ""),
+    "Codex": ("coding.harness", ""),
+    "Coding": ("coding.harness", ""),
+    "Heard": ("coding.cli", ""),
+    "Named": ("coding.cli", ""),
+    "Over": ("coding.cli", ""),
     "Remote": ("remote", ""),
+    "Spoke": ("coding.cli", ""),
+    "Took": ("coding.cli", ""),
 }
 """Where each harness is, and the extra that it needs; what a program does not use, it does not load."""
 

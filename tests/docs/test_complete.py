@@ -51,6 +51,7 @@ SETTINGS: Final[dict[str, Callable[..., Any]]] = {
     "hf.checkpoint.open": hf.checkpoint.open,
     "hf.checkpoint.interrupted": hf.checkpoint.interrupted,
     "mcp.Server": mcp.Server,
+    "harness.Coding": harness.Coding,
     "harness.Remote": harness.Remote,
     "HoldfastSaver": HoldfastSaver,
     "models.OpenAI": models.OpenAI,

@@ -74,3 +74,7 @@ HISTORY_BYTES: Final = 32 * 1024 * 1024
 """How much of ended turns a process keeps in memory, so that the next turn need not read them again."""
 CHANNEL_BYTES: Final = 64 * 1024 * 1024
 """How much of LangGraph's channels a saver keeps in memory, so that what they add need not be found out by reading."""
+LINE_BYTES: Final = PAYLOAD_BYTES
+"""How long a line may be that a coding program writes."""
+PROGRAM_BYTES: Final = 256 * 1024 * 1024
+"""How much a coding program may write in one turn."""

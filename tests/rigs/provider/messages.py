@@ -2,10 +2,14 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from itertools import count
+from typing import Any, Final
 
 from tests.rigs.provider.frame import KINDS, Carries, Frame, event, halves
 from tests.rigs.provider.turn import Answer, Call
+
+_numbers: Final = count(1)
+"""No two messages have one id: whoever keeps them would take them for one."""
 
 
 class Messages:
@@ -81,7 +85,7 @@ def _frame(name: str, carries: Carries = "frame", **data: Any) -> Frame:
 
 
 def _head(model: str) -> dict[str, Any]:
-    return {"id": "msg_1", "type": "message", "role": "assistant", "model": model}
+    return {"id": f"msg_{next(_numbers)}", "type": "message", "role": "assistant", "model": model}
 
 
 def _usage(answer: Answer) -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""Coding programs as harnesses: each is described by data, and its session is the cursor."""
