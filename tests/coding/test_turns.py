@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import holdfast as hf
+from holdfast.agent.harnesses.coding.spool import Spools
 from holdfast.core import entry as e
 from tests.agent.lines import LIMIT_SECONDS, entries_of
 from tests.coding.conftest import is_there
@@ -42,6 +43,19 @@ async def ask(runtime: hf.Runtime, agent: hf.Agent[str], text: str, conversation
     """Return what an agent answers."""
     run = await runtime.start(agent, text, conversation=conversation)
     return await run.result(timeout=LIMIT_SECONDS)
+
+
+async def test_a_turn_sweeps_what_nobody_will_ask_for_any_more(either: StandIn) -> None:
+    """Output of programs is kept for who resumes them, and not for ever."""
+    agent = coder(either)
+    spools = Spools(either.folder / "state")
+    spools.place()
+    for key in ("old", "young"):
+        Path(spools.of(key).path).touch()
+    os.utime(spools.of("old").path, (0, 0))
+    async with hf.testing.open(hf.App(agent)) as runtime:
+        await ask(runtime, agent, "one")
+    assert (spools.has("old"), spools.has("young")) == (False, True)
 
 
 async def test_a_conversation_is_one_session(standin: StandIn) -> None:

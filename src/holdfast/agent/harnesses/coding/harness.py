@@ -111,6 +111,7 @@ class Coding:
             raise InvalidInput(f"harness {self.name!r} takes no settings= ({', '.join(unknown)}): use its arguments=")
         workspace = str(Path(given).resolve())
         self.read_cursor(start.cursor, workspace)
+        self.spools.sweep()
         return CodingSession(self, start, workspace)
 
     def read_cursor(self, cursor: Any, workspace: str) -> Cursor | None:
