@@ -1,6 +1,7 @@
 """The rig keeps generations as the providers do, as their official SDKs read them."""
 
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Any
 
 import openai
@@ -40,9 +41,10 @@ async def test_openai_goes_on_from_a_response_and_streams_the_rest_of_one(respon
     """In the background: an id first, the rest after a sequence number, results of calls, and the chain in order."""
     provider.says("kept", Turn(CALLING, Fault(cut="fin", after_events=4)), THOUGHTFUL)
     seen: list[Any] = []
-    with pytest.raises(openai.APIConnectionError):
+    with suppress(openai.APIConnectionError):
         async for event in await responses.create(model="kept", stream=True, **_ASKED):
             seen.append(event)
+    assert len(seen) == 4
     first = seen[0].response.id
     rest = await responses.retrieve(first, stream=True, starting_after=seen[-1].sequence_number)
     seen += [event async for event in rest]

@@ -136,7 +136,9 @@ class Keeper:
         async def until(number: int) -> bool:
             return await made.until(skipped + number)
 
-        streaming = Streaming(asked.reader, asked.writer, self.dialect, frames[skipped:], fault, headers or {}, until=until)
+        streaming = Streaming(
+            asked.reader, asked.writer, self.dialect, frames[skipped:], fault, headers or {}, until=until
+        )
         if made.background:
             return await streaming.run()
         try:
