@@ -22,6 +22,8 @@ from holdfast.agent.harness import (
 from holdfast.core.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from holdfast.agent.harnesses.gemini import GeminiInteractions
+    from holdfast.agent.harnesses.openai import OpenAIResponses
     from holdfast.agent.harnesses.remote import Remote
 
 __all__ = [
@@ -29,12 +31,14 @@ __all__ = [
     "CursorInvalid",
     "Ended",
     "Event",
+    "GeminiInteractions",
     "Harness",
     "HarnessFailed",
     "HarnessIncomplete",
     "HarnessLimit",
     "HarnessMismatch",
     "Known",
+    "OpenAIResponses",
     "Remote",
     "Rests",
     "Session",
@@ -42,6 +46,8 @@ __all__ = [
     "Told",
 ]
 _LAZY: Final = {
+    "GeminiInteractions": ("gemini", ""),
+    "OpenAIResponses": ("openai", ""),
     "Remote": ("remote", ""),
 }
 """Where each harness is, and the extra that it needs; what a program does not use, it does not load."""

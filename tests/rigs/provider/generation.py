@@ -23,6 +23,8 @@ class Generation:
     come: int = 0
     """How many of its events are there."""
     cancelled: bool = False
+    holds: bool = False
+    """It goes on when somebody listens again."""
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property

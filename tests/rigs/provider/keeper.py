@@ -108,6 +108,7 @@ class Keeper:
         previous = self.dialect.previous(body)
         made = Generation(id, str(body["model"]), body, turn.answer, previous, list(turn.later))
         made.frames = self.dialect.events(made, half_call=False)
+        made.holds = turn.holds_after is not None
         self.made.append(made)
         if turn.pause_seconds == 0:
             made.grow(len(made.frames) if turn.holds_after is None else turn.holds_after)
@@ -124,6 +125,8 @@ class Keeper:
             return await self._refuse(asked, 400)
         if not found.background or skipped > found.come:
             return await self._refuse(asked, 400)
+        if found.holds:
+            found.grow(len(found.frames))
         return await self._stream(asked, found, fault, skipped=skipped)
 
     async def _stream(

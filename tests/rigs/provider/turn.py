@@ -81,4 +81,4 @@ class Turn:
     later: Sequence[Fault] = ()
     """How the requests fail that ask for the same generation again, one after the other."""
     holds_after: int | None = None
-    """After how many events it thinks until it is let go, or cancelled."""
+    """After how many events it thinks until somebody listens again, or it is cancelled."""
