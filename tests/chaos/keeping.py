@@ -84,7 +84,7 @@ def _be_mortal() -> None:
         point.reached(f"was answered {method}")
         return response
 
-    StatefulSession._taken, Line._sent = take, send  # type: ignore[method-assign]
+    StatefulSession._taken, Line._sent = take, send  # type: ignore[method-assign, assignment]
     chunks._GATHER_SECONDS = 0.002  # type: ignore[misc]
 
 

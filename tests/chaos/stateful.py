@@ -6,7 +6,7 @@ import random
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -21,7 +21,7 @@ from tests.chaos.faults import Broken, Watcher
 from tests.chaos.kept import faults_of, owed
 from tests.models.speech import CALLING, FIFTY
 from tests.rigs.provider import Answer, Fault, Provider, Turn
-from tests.rigs.provider.generation import Generation
+from tests.rigs.provider.generation import Generation, Stateful
 from tests.rigs.provider.interactions import Interactions
 from tests.rigs.provider.responses import Responses
 from tests.rigs.provider.server import Heard
@@ -52,7 +52,7 @@ _DOUBTFUL: Final[Sequence[Fault]] = (
     Fault(status=503, created=True),
 )
 _ANSWERS: Final = {"fifty": FIFTY, "calling": CALLING}
-_DIALECTS: Final = {"openai": Responses(), "gemini": Interactions()}
+_DIALECTS: Final[Mapping[str, Stateful]] = {"openai": Responses(), "gemini": Interactions()}
 _numbers = count()
 
 

@@ -61,8 +61,6 @@ class Kept:
     left: tuple[str, ...]
     deaths: tuple[str, ...]
     """The points that were died at."""
-    died_behind: tuple[tuple[str, int], ...] = ()
-    """How many entries each turn had at a death."""
 
     @property
     def transcript(self) -> Any:
@@ -122,13 +120,10 @@ class Shelf:
         provider = self.provider
         assert provider is not None
         before = len(provider.made(self.kind))
-        died: list[str] = []
-        for death in (*deaths, None):
-            outcome = self._life(death)
-            if not outcome.killed:
-                break
-            died.append(outcome.last)
-        said = tuple(outcome.result())
+        lives = [self._life(death) for death in deaths]
+        died = [life.last for life in lives if life.killed]
+        outcome = self._life(None)
+        said = [tuple(life.result()) for life in (*lives, outcome) if not life.killed][-1]
         turns, spent, lock_folder = asyncio.run(self._look())
         _, left = home(self._place).look()
         left = (*left, *(f"the lock {lock}" for lock in locks(lock_folder)))

@@ -150,9 +150,11 @@ class Interaction:
 
     @property
     def sure(self) -> bool:
-        """Its last event does not repeat what was said, so that half a call shows only by itself."""
-        if self._whole or _HOWS.get(str(self._resource.get("status"))) != "completed":
+        """Its last event repeats neither what was said, so that half a call shows only by itself, nor why it failed."""
+        if self._whole:
             return True
+        if _HOWS.get(str(self._resource.get("status"))) != "completed":
+            return False
         calls = any(step.kind == "function_call" for step in self._steps.values())
         waits = self._resource.get("status") == "requires_action"
         return bool(self._steps) and calls == waits and all(step.is_whole() for step in self._steps.values())

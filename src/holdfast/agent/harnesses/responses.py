@@ -68,7 +68,7 @@ def _content(part: Text | Media) -> Mapping[str, Any]:
     if isinstance(part, Text):
         return {"type": "input_text", "text": part.text}
     if part.mime.startswith("image/"):
-        return {"type": "input_image", "image_url": address_of(part)}
+        return {"type": "input_image", "image_url": address_of(part), "detail": "auto"}
     name = "file_data" if address_of(part).startswith("data:") else "file_url"
     return {"type": "input_file", name: address_of(part)}
 
