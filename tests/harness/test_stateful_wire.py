@@ -16,7 +16,7 @@ from holdfast.agent.model import ModelBusy, ModelCut, ModelError, ModelRefused, 
 from holdfast.core.errors import InvalidInput
 from holdfast.core.message import Media, Message, Text, ToolResult
 from holdfast.harness import GeminiInteractions, OpenAIResponses
-from tests.harnesses.conftest import Kept, MakeKept
+from tests.harness.conftest import Kept, MakeKept
 from tests.models.speech import CALLING, FIFTY
 from tests.rigs.provider import Answer, Fault, Provider, Turn
 from tests.rigs.provider import interactions as rig_interactions

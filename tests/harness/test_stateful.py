@@ -14,7 +14,7 @@ from holdfast.core.message import ToolResult
 from holdfast.core.transcript import transcript
 from holdfast.harness import OpenAIResponses
 from tests.agent.lines import LIMIT_SECONDS, asked, entries_of
-from tests.harnesses.conftest import Kept, MakeKept
+from tests.harness.conftest import Kept, MakeKept
 from tests.models.speech import CALLING, FIFTY
 from tests.rigs.provider import Answer, Call, Fault, Provider, Turn
 
