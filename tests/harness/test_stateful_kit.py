@@ -111,7 +111,7 @@ class TestStatefulHarnesses(HarnessContract):
     """What is generated is found again by its id; a creation without one is a doubt."""
 
     @pytest.fixture(params=_PATHS)
-    def bench(self, request: pytest.FixtureRequest) -> Iterator[StatefulBench]:  # type: ignore[override]
+    def bench(self, request: pytest.FixtureRequest) -> Iterator[StatefulBench]:
         """A provider in a thread of this process."""
         bench = StatefulBench(request.param)
         with bench.service:
