@@ -70,12 +70,12 @@ def app() -> hf.App:
 def _be_mortal() -> None:
     """Let this process come to a point before and after each request, and behind each event that it takes in."""
     taken, sent = StatefulSession._taken, Line._sent
-    heard: dict[int, int] = {}
+    heard: dict[str, int] = {}
 
     def take(self: StatefulSession, fold: Fold, data: str) -> list[Event]:
         events = taken(self, fold, data)
-        heard[id(fold)] = heard.get(id(fold), 0) + 1
-        point.reached(f"event {heard[id(fold)]}")
+        heard[fold.id] = heard.get(fold.id, 0) + 1
+        point.reached(f"event {heard[fold.id]}")
         return events
 
     async def send(self: Line, method: str, *rest: Any) -> httpx2.Response:
