@@ -215,3 +215,18 @@ async def test_what_means_nothing_is_refused_where_it_is_written(
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(ModelRefused, match="has no key: set"):
         await made("m").open(Start())
+
+
+@pytest.mark.parametrize(
+    ("start", "message"),
+    [(Start(), Message("user", (Media("image/png"),))), (Start(settings={"seed": object()}), MESSAGES[2])],
+)
+async def test_what_cannot_be_sent_is_refused_and_not_doubted(
+    kept: MakeKept, provider: Provider, start: Start, message: Message
+) -> None:
+    """Media without an address, or a setting that is no data: nothing went out, so that nothing may have happened."""
+    name, harness = kept()
+    session = await harness.open(start)
+    with pytest.raises(ModelRefused, match="cannot be asked"):
+        await anext(aiter(session.create(Ask(messages=[message]))))
+    assert provider.heard[name] == []

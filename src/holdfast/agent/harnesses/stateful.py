@@ -36,7 +36,11 @@ class StatefulSession:
     async def create(self, ask: Ask) -> AsyncGenerator[Event, None]:
         previous = self._id(ask.cursor) if ask.cursor is not None else None
         fold = self._wire.fold(self._line.name, previous)
-        body = self._wire.body(self._model, self._start, ask.messages, previous)
+        try:
+            body = self._wire.body(self._model, self._start, ask.messages, previous)
+        except (InvalidInput, TypeError, ValueError) as error:
+            # Nothing went out, so that nothing is in doubt.
+            raise ModelRefused(f"{self._line.name} cannot be asked: {error}") from error
         async with aclosing(self._heard(fold, self._line.create(self._wire.path, body))) as events:
             async for event in events:
                 yield event
