@@ -33,6 +33,7 @@ _MEANWHILE: Final[Sequence[Meanwhile]] = ("ended", "goes on", "is cut again")
 _AT_ONCE: Final = 32
 _SECONDS: Final = 60.0
 _IMPATIENT: Final = 0.3
+_PATIENT: Final = 1.0
 _TOKENS: Final = 1_000_000
 QUESTION: Final = "Hello?"
 _HARMLESS: Final[Sequence[Flaw]] = ("doubled", "split_utf8")
@@ -80,7 +81,8 @@ class Trial:
         if self.fault.cut is None or self.fault.flaw is not None:
             return [0]
         if self.fault.after_events == 0:
-            return [1]
+            # A machine that is too busy to listen looks like a provider that is silent once more.
+            return [1, 2, 3] if self.fault.cut == "stall" else [1]
         return [0, 1] if self.fault.cut in _OVERTAKING else [0]
 
     @property
@@ -170,11 +172,12 @@ class Stage:
 
     def _harness(self, trial: Trial, name: str) -> Harness:
         stall = _IMPATIENT if trial.fault.cut == "stall" else _SECONDS
+        # Only where nothing comes at all is a first event not waited for.
+        first = _PATIENT if trial.fault.cut == "stall" and trial.fault.after_events == 0 else _SECONDS
+        options: Any = {"key": name, "first_seconds": first, "stall_seconds": stall, "rest_seconds": 0.01}
         if trial.provider == "openai":
-            return OpenAIResponses(
-                name, key=name, base_url=self.provider.openai_url, stall_seconds=stall, rest_seconds=0.01
-            )
-        return GeminiInteractions(name, key=name, base_url=self.provider.url, stall_seconds=stall, rest_seconds=0.01)
+            return OpenAIResponses(name, base_url=self.provider.openai_url, **options)
+        return GeminiInteractions(name, base_url=self.provider.url, **options)
 
     def _tools(self, name: str) -> list[Any]:
         ran = self.ran.setdefault(name, [])

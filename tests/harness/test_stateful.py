@@ -190,6 +190,22 @@ async def test_what_does_not_tell_its_events_again_is_looked_at_until_it_has_end
     assert len(provider.made(name)) == 1
 
 
+async def test_a_provider_that_thinks_for_long_is_not_doubted_and_its_run_rests(
+    kept: MakeKept, provider: Provider
+) -> None:
+    """Before its first event it is waited for; behind it the run rests again and again, and is looked after."""
+    name, harness = kept(stall_seconds=0.05, rest_seconds=0.01)
+    provider.says(name, Turn(SHORT, pause_seconds=0.15))
+    agent = clerk(harness)
+    async with hf.testing.open(hf.App(agent)) as runtime:
+        run = await runtime.start(agent, "Hello?")
+        assert await run.result(timeout=LIMIT_SECONDS) == SHORT.text
+        entries = await entries_of(run)
+    assert len(provider.made(name)) == 1
+    assert not any(isinstance(entry, e.StepDoubted) for entry in entries)
+    assert {entry.reason for entry in entries if isinstance(entry, e.RunParked)} == {"harness"}
+
+
 async def test_what_the_provider_has_deleted_fails_its_turn_and_is_not_made_again(
     kept: MakeKept, provider: Provider
 ) -> None:

@@ -39,7 +39,7 @@ class Line:
     headers: Mapping[str, str] = field(repr=False)
     key: str = field(repr=False)
     first_seconds: float
-    """How long it may think before its first byte."""
+    """How long it may think before the first byte of an answer, and of what it creates."""
     stall_seconds: float
     """How long a stream may be silent."""
 
@@ -103,7 +103,9 @@ class Line:
                     self._see(response, busy=isinstance(error, ModelBusy))
                 if error is not None:
                     raise error
-                async with aclosing(self._read(response)) as pieces:
+                # Who creates waits long for the id, since to give up before it is to doubt; who listens can look again.
+                first_seconds = self.first_seconds if body is not None else self.stall_seconds
+                async with aclosing(self._read(response, first_seconds)) as pieces:
                     events = Events()
                     async for some in pieces:
                         for data in events.feed(some):
@@ -122,18 +124,19 @@ class Line:
         async with asyncio.timeout(self.first_seconds):
             return await client.send(request, stream=True)
 
-    async def _read(self, response: httpx2.Response) -> AsyncGenerator[bytes, None]:
+    async def _read(self, response: httpx2.Response, first_seconds: float) -> AsyncGenerator[bytes, None]:
         """Yield a stream's bytes; only the time in which it is listened to counts as silence."""
-        size, pieces = 0, response.aiter_bytes()
+        size, pieces, patience = 0, response.aiter_bytes(), first_seconds
         async with aclosing(pieces):
             while True:
                 try:
-                    async with asyncio.timeout(self.stall_seconds):
+                    async with asyncio.timeout(patience):
                         some = await anext(pieces)
                 except StopAsyncIteration:
                     return
                 except TimeoutError as error:
-                    raise Silent(f"{self.name} was silent for {self.stall_seconds:g} s") from error
+                    raise Silent(f"{self.name} was silent for {patience:g} s") from error
+                patience = self.stall_seconds
                 size += len(some)
                 if size > limits.REPLY_BYTES:
                     raise ModelCut(f"{self.name} sent more than {limits.REPLY_BYTES} bytes")
