@@ -49,8 +49,10 @@ class StatefulSession:
         id = self._id(handle)
         previous = self._id(ask.cursor) if ask.cursor is not None else None
         fold = self._folds.get(id) if after is not None else None
-        if fold is None or fold.after != after:
-            fold, after = self._wire.fold(self._line.name, previous), None
+        if fold is None:
+            fold = self._wire.fold(self._line.name, previous)
+        # Behind the last event that was taken, which may tell nothing and lie behind the last that was told.
+        after = fold.after or None
         self._folds[id] = fold
         await self._look(fold, id)
         if fold.over:
