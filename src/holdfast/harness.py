@@ -24,6 +24,8 @@ from holdfast.core.errors import InvalidInput
 if TYPE_CHECKING:
     from holdfast.agent.harnesses.coding.cli import Cli, Heard, Named, Over, Spoke, Took
     from holdfast.agent.harnesses.coding.harness import ClaudeCode, Codex, Coding
+    from holdfast.agent.harnesses.gemini import GeminiInteractions
+    from holdfast.agent.harnesses.openai import OpenAIResponses
     from holdfast.agent.harnesses.remote import Remote
 
 __all__ = [
@@ -35,6 +37,7 @@ __all__ = [
     "CursorInvalid",
     "Ended",
     "Event",
+    "GeminiInteractions",
     "Harness",
     "HarnessFailed",
     "HarnessIncomplete",
@@ -43,6 +46,7 @@ __all__ = [
     "Heard",
     "Known",
     "Named",
+    "OpenAIResponses",
     "Over",
     "Remote",
     "Rests",
@@ -60,6 +64,8 @@ _LAZY: Final = {
     "Heard": ("coding.cli", ""),
     "Named": ("coding.cli", ""),
     "Over": ("coding.cli", ""),
+    "GeminiInteractions": ("gemini", ""),
+    "OpenAIResponses": ("openai", ""),
     "Remote": ("remote", ""),
     "Spoke": ("coding.cli", ""),
     "Took": ("coding.cli", ""),

@@ -35,6 +35,8 @@ from tests.chaos import (
     rates,
     restarts,
     simulation,
+    stateful,
+    stateful_kills,
     summary,
     talks,
     watchers,
@@ -66,13 +68,15 @@ _CAMPAIGNS: Final[Mapping[str, Campaign]] = {
     "simulation": simulation.campaign,
     "programs": programs.campaign,
     "faults": faults.campaign,
+    "stateful": stateful.campaign,
+    "stateful_kills": stateful_kills.campaign,
     "controls": controls,
 }
 _IN_FULL: Final = {
     "kills": 10_000, KILLS_POSTGRES: 10_000, "every_verb": 20_000, "commits": 5_000, "power": 20_000,
     "talks": 2_000, "harnesses": 1_000, "loops": 1_000, "flips": 2_000, "disks": 120, "zombies": 2_000,
     "restarts": 200, "fleet": 4_000, "posts": 20_000,
-    "faults": 2 * len(faults.TRIALS),
+    "faults": 2 * len(faults.TRIALS), "stateful": 2 * len(stateful.TRIALS), "stateful_kills": 1_000,
     "poison": 2 * poison.HEALTHY, "races": 10_000, "conversations": 1_000, "rates": 5_000, "simulation": 20_000,
     "programs": 5_000, "watchers": 5_000,
     "controls": 20 * len(CONTROLS),
@@ -83,6 +87,7 @@ _REPLAYS: Final[Mapping[str, Callable[[str], str | None]]] = {
     "programs": programs.replay,
     "talks": talks.replay,
     "loops": loops.replay,
+    "stateful_kills": stateful_kills.replay,
 }
 """What plays a trial again, by the campaign before the first colon; any other is one of kills or commits."""
 _ON_BOTH: Final = {
@@ -90,6 +95,7 @@ _ON_BOTH: Final = {
     "talks": "how many deaths of a worker in a conversation of ten turns, half of them on each store",
     "harnesses": "how many deaths of a process in a conversation that a harness takes the turns of, half on each store",
     "loops": "how many deaths of a loop of a user's own that has a checkpoint, half of them on each store",
+    "stateful_kills": "how many deaths in a conversation that the provider keeps, half of them on each store",
     "zombies": "how many workers that are stopped and woken, half of them on each store",
     "fleet": "how many runs of a fleet that loses workers, half of them on each store",
     "posts": "how many posts that race a park, half of them on each store",
@@ -100,7 +106,18 @@ _ON_BOTH: Final = {
     "programs": "how many generated programs, half of them on each store",
 }
 _ON_POSTGRES: Final = (KILLS_POSTGRES, "commits", "restarts", *_ON_BOTH)
-_ON_SQLITE: Final = ("kills", "power", "flips", "disks", "controls", "rates", "simulation", "faults", *_ON_BOTH)
+_ON_SQLITE: Final = (
+    "kills",
+    "power",
+    "flips",
+    "disks",
+    "controls",
+    "rates",
+    "simulation",
+    "faults",
+    "stateful",
+    *_ON_BOTH,
+)
 
 
 def main() -> int:
@@ -121,6 +138,7 @@ def main() -> int:
         "simulation": options.simulation,
         "restarts": options.restarts,
         "faults": options.faults,
+        "stateful": options.stateful,
         "rates": options.rates,
         **{name: getattr(options, name) for name in _ON_BOTH},
     }
@@ -218,6 +236,12 @@ def _parser() -> argparse.ArgumentParser:
         type=int,
         default=_IN_FULL["faults"],
         help="how many runs whose provider fails, half of them on SQLite (%(default)s)",
+    )
+    parser.add_argument(
+        "--stateful",
+        type=int,
+        default=_IN_FULL["stateful"],
+        help="how many turns whose provider keeps what it generates, and fails (%(default)s)",
     )
     parser.add_argument(
         "--controls", type=int, default=_IN_FULL["controls"], help="how many plays of twins (%(default)s)"

@@ -168,6 +168,27 @@ _MEANINGS: Final = {
         "preview is a beginning of its message, no half call runs, every attempt that the provider counted is in the "
         "journal, with what it took where that was told. Each check has a broken twin that it catches."
     ),
+    "stateful": (
+        "Turns of an agent whose provider keeps what it generates, a real server on a socket that speaks Google's "
+        "Interactions or OpenAI's Responses and is accepted by their SDKs. The first generation fails: cut after each "
+        "of its events by FIN, RST or silence, malformed JSON, broken UTF-8, an error within the stream, a missing or "
+        "doubled terminator, half a call, 429s, 503 and 529, and 500 after the creation; meanwhile it ends, goes on "
+        "until it is heard again, or is cut again then; half of them in memory, half on SQLite. Then another turn. "
+        "By what the provider made and by the journal: where the id had come, each generation was made and charged "
+        "once; where it had not, a doubt is shown, and what was set aside is charged beside the next (`made`, "
+        "`doubts`); what was refused was not made and costs nothing; the chain never forks; messages, calls, tools "
+        "and previews are those of an unbroken turn (`looks`: requests for what was made, of which `behind` asked for "
+        "the events behind the last). Each check has a broken twin that it catches."
+    ),
+    "stateful_kills": (
+        "A conversation of two turns with tools and an approval, which Google's Interactions or OpenAI's Responses "
+        "keep. Its process is killed at each of its points in turn (before and after every write, around every "
+        "request, behind every event), then two or three times by chance, a quarter of it with each provider on each "
+        "database, while the provider thinks on. By what the provider made and by the journal: transcript, results "
+        "and charges are those of an unbroken conversation; without a doubt each generation was made once; a doubt is "
+        "there only where the id was not on disk, and is charged in full whether or not the generation was made "
+        "(`made_and_lost`); nothing goes on from what is not in the chain; `verify` finds nothing."
+    ),
     "disks": (
         "Real ext4 file systems of a few MB, with blocks of 1 and 4 kB, that are full or read-only before a program "
         "opens its store (a new one, a closed one, one of a killed process), fill up before one of its steps, have "

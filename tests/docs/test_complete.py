@@ -57,6 +57,8 @@ SETTINGS: Final[dict[str, Callable[..., Any]]] = {
     "models.OpenAI": models.OpenAI,
     "models.Anthropic": models.Anthropic,
     "models.PydanticAI": models.PydanticAI,
+    "harness.GeminiInteractions": harness.GeminiInteractions,
+    "harness.OpenAIResponses": harness.OpenAIResponses,
     "hf.Retry": hf.Retry,
     "hf.Limit": hf.Limit,
     "runtime.start": hf.Runtime.start,

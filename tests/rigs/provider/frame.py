@@ -18,8 +18,15 @@ class Frame:
     carries: Carries = "frame"
 
 
-class Dialect(Protocol):
-    """A wire format."""
+class Failing(Protocol):
+    """Whatever can fail within a stream."""
+
+    def error_frame(self) -> bytes:
+        """Return the event of a failure within a stream."""
+
+
+class Dialect(Failing, Protocol):
+    """A wire format whose generations are not kept."""
 
     def frames(self, answer: Answer, model: str, *, half_call: bool) -> Sequence[Frame]:
         """Return the events of an answer, in order."""
@@ -29,9 +36,6 @@ class Dialect(Protocol):
 
     def error(self, status: int) -> Mapping[str, Any]:
         """Return the body of a refusal."""
-
-    def error_frame(self) -> bytes:
-        """Return the event of a failure within a stream."""
 
 
 def event(data: Mapping[str, Any], *, name: str | None = None) -> bytes:

@@ -9,7 +9,8 @@ from multiprocessing.connection import Connection
 from typing import Any, Final, Self
 
 from tests.rigs.provider.chat import Chat
-from tests.rigs.provider.server import Heard, Provider, plain
+from tests.rigs.provider.server import Heard, Provider
+from tests.rigs.provider.streaming import plain
 from tests.rigs.provider.turn import Answer
 
 _CHAT: Final = Chat()

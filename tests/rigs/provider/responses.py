@@ -5,17 +5,32 @@ from itertools import count
 from typing import Any
 
 from tests.rigs.provider.frame import KINDS, Carries, Frame, event, halves
+from tests.rigs.provider.generation import Generation
 from tests.rigs.provider.turn import Answer, Call
 
 
 class Responses:
-    """Streams numbered events, and ends them with `response.completed`."""
+    """Streams numbered events, and ends them with `response.completed`, or with how else it ended."""
 
-    def frames(self, answer: Answer, model: str, *, half_call: bool) -> Sequence[Frame]:
-        return list(_Telling(answer, model).frames(half_call=half_call))
+    def events(self, generation: Generation, *, half_call: bool) -> Sequence[Frame]:
+        return list(_Telling(generation).frames(half_call=half_call))
 
-    def whole(self, answer: Answer, model: str) -> Mapping[str, Any]:
-        return _response(answer, model, "completed", _items(answer))
+    def resource(self, generation: Generation) -> Mapping[str, Any]:
+        status = _ending(generation.answer) if generation.done else "cancelled" if generation.over else "in_progress"
+        if not generation.over and generation.come == 0:
+            status = "queued"
+        return _response(generation, status)
+
+    def previous(self, asked: Mapping[str, Any]) -> str | None:
+        found: str | None = asked.get("previous_response_id")
+        return found
+
+    def answered(self, asked: Mapping[str, Any]) -> Sequence[str]:
+        given = asked["input"] if isinstance(asked.get("input"), list) else []
+        return [item["call_id"] for item in given if item.get("type") == "function_call_output"]
+
+    def skipped(self, query: Mapping[str, str]) -> int:
+        return int(query["starting_after"]) + 1 if "starting_after" in query else 0
 
     def error(self, status: int) -> Mapping[str, Any]:
         return {"error": {"message": f"it says {status}", "type": KINDS.get(status, "error"), "code": None}}
@@ -28,21 +43,35 @@ class Responses:
 class _Telling:
     """One answer as events."""
 
-    def __init__(self, answer: Answer, model: str) -> None:
-        self._answer, self._model = answer, model
+    def __init__(self, generation: Generation) -> None:
+        self._generation, self._answer = generation, generation.answer
         self._numbers = count()
 
     def frames(self, *, half_call: bool) -> Iterator[Frame]:
-        begun = _response(self._answer, self._model, "in_progress", [])
+        begun = _response(self._generation, "in_progress")
         yield self._event("response.created", response=begun)
         yield self._event("response.in_progress", response=begun)
         place = count()
+        if self._answer.reasoning:
+            yield from self._thoughts(next(place))
         if self._answer.tokens:
             yield from self._text(next(place))
         for call in self._answer.calls:
             yield from self._call(next(place), call, half=half_call)
-        done = _response(self._answer, self._model, "completed", _items(self._answer))
-        yield self._event("response.completed", "end", response=done)
+        ending = _ending(self._answer)
+        yield self._event(f"response.{ending}", "end", response=_response(self._generation, ending))
+
+    def _thoughts(self, place: int) -> Iterator[Frame]:
+        item = _thought_item(self._answer)
+        where: dict[str, Any] = {"output_index": place, "item_id": item["id"], "summary_index": 0}
+        yield self._event("response.output_item.added", output_index=place, item={**item, "summary": []})
+        part = {"type": "summary_text", "text": ""}
+        yield self._event("response.reasoning_summary_part.added", **where, part=part)
+        for thought in self._answer.reasoning:
+            yield self._event("response.reasoning_summary_text.delta", **where, delta=thought)
+        text = "".join(self._answer.reasoning)
+        yield self._event("response.reasoning_summary_text.done", **where, text=text)
+        yield self._event("response.output_item.done", output_index=place, item=item)
 
     def _text(self, place: int) -> Iterator[Frame]:
         where: dict[str, Any] = {"output_index": place, "item_id": "msg_1"}
@@ -55,7 +84,7 @@ class _Telling:
         text = self._answer.text
         yield self._event("response.output_text.done", **where, content_index=0, text=text, logprobs=[])
         yield self._event("response.content_part.done", **where, content_index=0, part={**part, "text": text})
-        yield self._event("response.output_item.done", output_index=place, item=_items(self._answer)[0])
+        yield self._event("response.output_item.done", output_index=place, item=_text_item(self._answer))
 
     def _call(self, place: int, call: Call, *, half: bool) -> Iterator[Frame]:
         item = _call_item(call)
@@ -74,10 +103,24 @@ class _Telling:
         return Frame(event({"type": kind, "sequence_number": next(self._numbers), **data}, name=kind), carries)
 
 
+def _ending(answer: Answer) -> str:
+    return "failed" if answer.fails else "incomplete" if answer.short else "completed"
+
+
 def _items(answer: Answer) -> list[Mapping[str, Any]]:
+    thought = [_thought_item(answer)] if answer.reasoning else []
+    said = [_text_item(answer)] if answer.tokens else []
+    return [*thought, *said, *map(_call_item, answer.calls)]
+
+
+def _thought_item(answer: Answer) -> dict[str, Any]:
+    summary = [{"type": "summary_text", "text": "".join(answer.reasoning)}]
+    return {"id": "rs_1", "type": "reasoning", "summary": summary}
+
+
+def _text_item(answer: Answer) -> dict[str, Any]:
     content = [{"type": "output_text", "text": answer.text, "annotations": []}]
-    said = {"id": "msg_1", "type": "message", "role": "assistant", "status": "completed", "content": content}
-    return [*([said] if answer.tokens else []), *map(_call_item, answer.calls)]
+    return {"id": "msg_1", "type": "message", "role": "assistant", "status": "completed", "content": content}
 
 
 def _call_item(call: Call) -> dict[str, Any]:
@@ -91,7 +134,8 @@ def _call_item(call: Call) -> dict[str, Any]:
     }
 
 
-def _response(answer: Answer, model: str, status: str, items: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+def _response(generation: Generation, status: str) -> Mapping[str, Any]:
+    answer = generation.answer
     usage = {
         "input_tokens": answer.input_tokens,
         "input_tokens_details": {"cached_tokens": answer.cached, "cache_write_tokens": 0},
@@ -99,9 +143,14 @@ def _response(answer: Answer, model: str, status: str, items: Sequence[Mapping[s
         "output_tokens_details": {"reasoning_tokens": len(answer.reasoning)},
         "total_tokens": answer.input_tokens + answer.output_tokens,
     }
+    over = status in ("completed", "incomplete", "failed")
     return {
-        "id": "resp_1", "object": "response", "created_at": 1, "status": status, "model": model, "output": items,
-        "error": None, "incomplete_details": None, "instructions": None, "metadata": {}, "parallel_tool_calls": True,
+        "id": generation.id, "object": "response", "created_at": 1, "status": status, "model": generation.model,
+        "output": _items(answer) if over and status != "failed" else [],
+        "error": {"code": "server_error", "message": "it failed"} if status == "failed" else None,
+        "incomplete_details": {"reason": "max_output_tokens"} if status == "incomplete" else None,
+        "instructions": None, "metadata": {}, "parallel_tool_calls": True, "background": generation.background,
+        "previous_response_id": generation.previous,
         "temperature": 1.0, "top_p": 1.0, "tool_choice": "auto", "tools": [],
-        "usage": usage if status == "completed" else None,
+        "usage": usage if over else None,
     }  # fmt: skip

@@ -3,25 +3,32 @@
 import asyncio
 import json
 import socket
-import struct
 import threading
 from collections import defaultdict, deque
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from http import HTTPStatus
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final, Self
+from urllib.parse import parse_qsl
 
 from tests.rigs.provider.chat import Chat
-from tests.rigs.provider.frame import Dialect, Frame
+from tests.rigs.provider.frame import Dialect
+from tests.rigs.provider.generation import Generation, Stateful
+from tests.rigs.provider.interactions import Interactions
+from tests.rigs.provider.keeper import Asked, Keeper
 from tests.rigs.provider.messages import Messages
 from tests.rigs.provider.responses import Responses
+from tests.rigs.provider.streaming import Streaming, plain
 from tests.rigs.provider.turn import Answer, Fault, Turn
 
 _DIALECTS: Final[Mapping[str, Dialect]] = {
     "/v1/chat/completions": Chat(),
-    "/v1/responses": Responses(),
     "/v1/messages": Messages(),
 }
+_KEPT: Final[Mapping[str, tuple[type[Stateful], str]]] = {
+    "/v1/responses": (Responses, "resp_"),
+    "/v1/interactions": (Interactions, "v1_"),
+}
+"""By their paths: what speaks the formats whose generations are kept, and how their ids begin."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +39,8 @@ class Heard:
     headers: Mapping[str, str]
     body: bytes
     connection: int
+    method: str = "POST"
+    query: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def json(self) -> dict[str, Any]:
@@ -46,7 +55,8 @@ class Provider:
     def __init__(self) -> None:
         self.heard: dict[str, list[Heard]] = defaultdict(list)
         self.created: dict[str, int] = defaultdict(int)
-        """How many generations were made, by model: what the provider would charge for."""
+        """How many generations were made that it does not keep, by model: what the provider would charge for."""
+        self.keepers = {path: Keeper(kind(), prefix) for path, (kind, prefix) in _KEPT.items()}
         self._turns: dict[str, deque[Turn]] = defaultdict(deque)
         self._connections = 0
         self._loop = asyncio.new_event_loop()
@@ -63,6 +73,10 @@ class Provider:
                     self._turns[model].append(Turn(fault=turn))
                 case Turn():
                     self._turns[model].append(turn)
+
+    def made(self, model: str) -> Sequence[Generation]:
+        """Return the generations of a model that are kept, in the order of their making."""
+        return [one for keeper in self.keepers.values() for one in keeper.made if one.model == model]
 
     def next_turn(self, heard: Heard, model: str) -> Turn:
         """Return what a model says to a request."""
@@ -120,6 +134,11 @@ class Provider:
 
     async def _reply(self, heard: Heard, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """Answer one request; False when its connection is of no further use."""
+        for path, keeper in self.keepers.items():
+            if heard.path == path or heard.path.startswith(f"{path}/"):
+                rest = heard.path.removeprefix(path).removeprefix("/")
+                asked = Asked(heard.method, rest, heard.query, heard.body, reader, writer)
+                return await self._keep(heard, keeper, asked)
         dialect = _DIALECTS.get(heard.path)
         if dialect is None:
             return await plain(writer, 404, {}, b'{"error": {"message": "no such path", "type": "not_found_error"}}')
@@ -134,91 +153,16 @@ class Provider:
             return await plain(writer, fault.status, fault.headers, body)
         if not heard.json.get("stream"):
             return await plain(writer, 200, turn.headers, json.dumps(dialect.whole(turn.answer, model)).encode())
-        return await _Streaming(reader, writer, turn, dialect, model).run()
-
-
-@dataclass(frozen=True)
-class _Streaming:
-    """One streamed reply."""
-
-    reader: asyncio.StreamReader
-    writer: asyncio.StreamWriter
-    turn: Turn
-    dialect: Dialect
-    model: str
-
-    async def run(self) -> bool:
-        fault = self.turn.fault
-        chunked = fault.cut != "silent"
-        kind = {"content-type": "text/event-stream", **self.turn.headers}
-        kind |= {"transfer-encoding": "chunked"} if chunked else {"connection": "close"}
-        self.writer.write(_head(200, kind))
         half_call = fault.flaw in ("half_call", "half_call_fin")
-        frames = self.dialect.frames(self.turn.answer, self.model, half_call=half_call)
-        for some in self._sent(frames):
-            for segment in _segments(some) if fault.flaw == "split_utf8" else [some]:
-                self.writer.write(b"%x\r\n%s\r\n" % (len(segment), segment) if chunked else segment)
-                await self.writer.drain()
-                await asyncio.sleep(self.turn.pause_seconds)
-        return await self._end(chunked=chunked)
+        frames = dialect.frames(turn.answer, model, half_call=half_call)
+        return await Streaming(
+            reader, writer, dialect, frames, fault, headers=turn.headers, pause_seconds=turn.pause_seconds
+        ).run()
 
-    def _sent(self, frames: Sequence[Frame]) -> Iterator[bytes]:
-        """Yield what goes out before the end of the body."""
-        fault, tokens = self.turn.fault, 0
-        for number, frame in enumerate(frames):
-            if fault.cut is not None and tokens >= fault.after and frame.carries != "frame":
-                break
-            if fault.flaw == "half_call_fin" and _last_call(frames, number):
-                yield frame.bytes
-                return
-            if fault.flaw == "unterminated" and frame.carries == "end":
-                return
-            yield frame.bytes
-            tokens += frame.carries == "token"
-            if fault.flaw == "doubled" and frame.carries == "end":
-                yield frame.bytes
-        else:
-            return
-        wrong = {"malformed": b'data: {"id": "x", "choices": [{"ind\n\n', "broken_utf8": b'data: "caf\xc3"\n\n'}
-        if fault.cut in wrong:
-            named = b"event: content_block_delta\n" if isinstance(self.dialect, Messages) else b""
-            yield named + wrong[fault.cut]
-        elif fault.cut == "error":
-            yield fault.body or self.dialect.error_frame()
-        if fault.cut in ("malformed", "broken_utf8", "error"):
-            yield from (frame.bytes for frame in frames[number:])
-
-    async def _end(self, *, chunked: bool) -> bool:
-        fault = self.turn.fault
-        if fault.cut == "stall":
-            # Until the client gives up.
-            while await self.reader.read(1024):
-                pass
-            return False
-        if fault.cut == "rst":
-            linger = struct.pack("ii", 1, 0)
-            self.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
-            self.writer.transport.abort()
-            return False
-        if fault.cut in ("fin", "silent") or fault.flaw == "half_call_fin":
-            return False
-        self.writer.write(b"0\r\n\r\n")
-        await self.writer.drain()
-        return True
-
-
-def _last_call(frames: Sequence[Frame], number: int) -> bool:
-    return frames[number].carries == "call" and all(frame.carries != "call" for frame in frames[number + 1 :])
-
-
-def _segments(some: bytes) -> Iterator[bytes]:
-    """Yield an event in pieces that end within its characters."""
-    start = 0
-    for place, byte in enumerate(some):
-        if byte & 0b1100_0000 == 0b1000_0000:
-            yield some[start:place]
-            start = place
-    yield some[start:]
+    async def _keep(self, heard: Heard, keeper: Keeper, asked: Asked) -> bool:
+        """Answer a request for something that is kept."""
+        self.heard[keeper.model_of(asked)].append(heard)
+        return await keeper.reply(asked, lambda model: self.next_turn(heard, model))
 
 
 async def _request(reader: asyncio.StreamReader, connection: int) -> Heard | None:
@@ -229,20 +173,6 @@ async def _request(reader: asyncio.StreamReader, connection: int) -> Heard | Non
     first, *lines = head.decode("latin-1").split("\r\n")
     headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines) if name}
     body = await reader.readexactly(int(headers.get("content-length", "0")))
-    return Heard(path=first.split()[1].partition("?")[0], headers=headers, body=body, connection=connection)
-
-
-def _head(status: int, headers: Mapping[str, str]) -> bytes:
-    try:
-        phrase = HTTPStatus(status).phrase
-    except ValueError:
-        phrase = "Status"
-    lines = [f"HTTP/1.1 {status} {phrase}", *(f"{name}: {value}" for name, value in headers.items())]
-    return "\r\n".join([*lines, "", ""]).encode("latin-1")
-
-
-async def plain(writer: asyncio.StreamWriter, status: int, headers: Mapping[str, str], body: bytes) -> bool:
-    own = {"content-type": "application/json", "content-length": str(len(body)), **headers}
-    writer.write(_head(status, own) + body)
-    await writer.drain()
-    return True
+    method, target, _ = first.split()
+    path, _, query = target.partition("?")
+    return Heard(path, headers, body, connection, method, dict(parse_qsl(query)))

@@ -34,6 +34,8 @@ class Answer:
     cached: int = 0
     short: bool = False
     """Its length was used up, as it says at its end."""
+    fails: bool = False
+    """It ends as a failure; only what is kept can say so."""
 
     @property
     def text(self) -> str:
@@ -57,6 +59,8 @@ class Fault:
 
     cut: Cut | None = None
     after: int = 0
+    after_events: int | None = None
+    """Cuts after so many events instead of tokens."""
     flaw: Flaw | None = None
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -74,3 +78,7 @@ class Turn:
     headers: Mapping[str, str] = field(default_factory=dict)
     pause_seconds: float = 0.0
     """How long it thinks between two pieces of a stream."""
+    later: Sequence[Fault] = ()
+    """How the requests fail that ask for the same generation again, one after the other."""
+    holds_after: int | None = None
+    """After how many events it thinks until somebody listens again, or it is cancelled."""
