@@ -24,7 +24,7 @@ def test_killed_inside_each_tool_the_run_resumes_without_a_second_model_call(
     for place in ("sent", "look", "note", "refund"):
         assert sdk_killer.run(live, address, provider.openai_url, str(ledger), place).killed
     answer, items = sdk_killer.run(live, address, provider.openai_url, str(ledger)).result()
-    assert provider.created["clerk"] == len(_SCRIPT)
+    assert len(provider.made("clerk")) == len(_SCRIPT)
     looked, looked_again, noted, noted_again, *paid = [line for line in Ledger(ledger).read() if line != "sent"]
     assert (looked, looked_again, paid) == ("look", "look", ["refund"])
     assert noted == noted_again

@@ -34,6 +34,7 @@ STATUSES = {
     errors.AlreadyAnswered("x"): 4,
     errors.Expired("x"): 4,
     errors.ConversationBusy(conversation="c"): 4,
+    errors.CheckpointOwned(checkpoint="c", run="r", owner="w", host=None, pid=None): 4,
     errors.StoreError("x"): 5,
     errors.StoreUnavailable("x"): 5,
     errors.NoStore("x"): 5,

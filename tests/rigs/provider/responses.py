@@ -27,7 +27,10 @@ class Responses:
 
     def answered(self, asked: Mapping[str, Any]) -> Sequence[str]:
         given = asked["input"] if isinstance(asked.get("input"), list) else []
-        return [item["call_id"] for item in given if item.get("type") == "function_call_output"]
+        # Who keeps the conversation himself sends each call beside its result.
+        sent = {item["call_id"] for item in given if item.get("type") == "function_call"}
+        results = [item["call_id"] for item in given if item.get("type") == "function_call_output"]
+        return [call for call in results if call not in sent]
 
     def skipped(self, query: Mapping[str, str]) -> int:
         return int(query["starting_after"]) + 1 if "starting_after" in query else 0
