@@ -21,6 +21,9 @@ from tests.rigs.server import Server, in_schema  # noqa: E402 - the same
 settings.register_profile("holdfast", deadline=None, max_examples=100)
 settings.load_profile("holdfast")
 
+# Tests that start pytest themselves need not import a plugin that came with a framework's tracing.
+os.environ["PYTEST_ADDOPTS"] = "-p no:langsmith_plugin"
+
 _numbers = itertools.count(1)
 
 

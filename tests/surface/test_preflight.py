@@ -13,6 +13,7 @@ import pytest
 
 import holdfast as hf
 from holdfast import events
+from tests.rigs.waiting import wait_until
 from tests.surface.command import SECONDS, Shell, Started
 from tests.surface.deploy_1 import GO, ON
 
@@ -50,6 +51,11 @@ class Deploy:
         """Return why each run that has not ended rests, as it is listed."""
         listed = self.shell("ls", "--store", self.store, "--json", "--limit", 100).values
         return {line["key"]: line["reason"] for line in listed if line["status"] in ("waiting", "queued")}
+
+    def has_refused(self) -> bool:
+        """Say whether every run that new code harms rests because of that."""
+        waiting = self.reasons()
+        return all(waiting.get(key, "").startswith("diverged: entry ") for key in HARMFUL)
 
     def acts(self) -> list[tuple[str, ...]]:
         """Return what was really done: for whom, what, and by which version."""
@@ -158,8 +164,8 @@ def test_old_and_new_workers_side_by_side_finish_everything_as_the_preflight_sai
     new = deploy.launch(2)
     asyncio.run(send(deploy.store, GO, [*BENIGN, *HARMFUL, *PINNED]))
     asyncio.run(taken_over(deploy.store, BENIGN))
+    wait_until(deploy.has_refused, seconds=SECONDS, what="that the new one refuses what has diverged")
     waiting = deploy.reasons()
-    assert all(waiting[key].startswith("diverged: entry ") for key in HARMFUL)
     assert {waiting[key] for key in PINNED} == {
         "code: it was started with version 1 and is pinned to it; the workers of 'benign' have 2"
     }
