@@ -1,4 +1,4 @@
-"""A loop of your own that survives: `python keep_your_loop.py ticket-42`; kill it anywhere and run it again."""
+"""A loop of your own that survives: `python keep_your_loop.py ticket-42`; kill it before its answer, run it again."""
 
 import os
 import sys
